@@ -1,0 +1,99 @@
+"""The whole exception tree.
+
+    FiresteelError
+    ├── InvalidInputError          something a user wrote is wrong; carries every Problem found
+    │   ├── InvalidPipelineError   a pipeline file or job graph
+    │   └── InvalidConfigError     a configuration file, environment variable or -D
+    ├── EnvironmentNotReadyError   the machine lacks something (Java, a package); says how to get it
+    ├── EngineError
+    │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
+    │   └── EngineLostError        an engine that was there is gone
+    ├── JobNotFoundError
+    ├── JobFailedError             an attempt ended in failure; carries the Failure
+    └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
+
+Domain errors know nothing of HTTP or exit codes; the doors (cli, rest) map them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in what a user wrote, with where and how to mend it."""
+
+    message: str
+    """What is wrong, one sentence, no full stop."""
+    fix: str = ""
+    """What to do, imperative, no full stop."""
+    vertex: str | None = None
+    field: str | None = None
+    """Dotted path of the field, e.g. `options.header`; relative to the vertex when there is one."""
+    file: str | None = None
+    line: int | None = None
+    certain: bool = True
+    """False for a suspicion that only Spark can settle, such as SQL that our own parser does not know."""
+
+    def __str__(self) -> str:
+        where = ""
+        if self.file:
+            where = f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
+        what = []
+        if self.vertex:
+            what.append(f"vertex '{self.vertex}'")
+        if self.field:
+            what.append(f"field '{self.field}'")
+        subject = f"{', '.join(what)}: " if what else ""
+        fix = f" — {self.fix}" if self.fix else ""
+        return f"{where}{subject}{self.message}{fix}"
+
+
+class FiresteelError(Exception):
+    """Base of everything that Firesteel raises on purpose."""
+
+
+class InvalidInputError(FiresteelError):
+    """Something a user wrote is wrong. `problems` holds all of it, not the first only."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+
+class InvalidPipelineError(InvalidInputError):
+    """A pipeline file or a job graph."""
+
+
+class InvalidConfigError(InvalidInputError):
+    """A configuration file, an environment variable or a -D."""
+
+
+class EnvironmentNotReadyError(FiresteelError):
+    """The machine lacks something; the message says how to get it."""
+
+
+class EngineError(FiresteelError):
+    """An engine could not be used."""
+
+
+class EngineStartError(EngineError):
+    """The Spark process died at start or did not answer in time."""
+
+    def __init__(self, message: str, log_tail: str = "") -> None:
+        self.log_tail = log_tail
+        super().__init__(f"{message}\n{log_tail}" if log_tail else message)
+
+
+class EngineLostError(EngineError):
+    """An engine that was there is gone."""
+
+
+class JobNotFoundError(FiresteelError):
+    """No job of that id is known here."""
+
+
+class CommitConflictError(FiresteelError):
+    """A sink's commit record does not fit what this job is about to commit."""

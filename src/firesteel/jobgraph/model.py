@@ -1,0 +1,305 @@
+"""JobGraph: what to run, as an immutable value with a versioned JSON form.
+
+A graph is a DAG of vertices (source, sql, python, sink) or one `script` vertex. The models here say what fields exist and of
+which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML, sent as JSON,
+and published as `job-graph.schema.json` for editors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+SCHEMA_VERSION: Literal[1] = 1
+
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+"""Vertex names are the table names that SQL sees, so they are plain identifiers."""
+
+DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$"
+
+
+def _as_text(value: Any) -> Any:
+    """YAML writes `header: true` and `maxFiles: 3`; Spark options and settings are text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Duration = Annotated[str, BeforeValidator(_as_text), Field(pattern=DURATION_PATTERN)]
+FunctionRef = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+Positive = Annotated[int, Field(ge=1)]
+
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(duration: str) -> float:
+    """How long a Duration such as `10 seconds` or `500ms` is."""
+    number, unit = re.match(r"\s*([\d.]+)\s*([a-z]+)", duration).groups()  # type: ignore[union-attr]
+    key = "ms" if unit == "ms" or unit.startswith("milli") else unit[0]
+    return float(number) * _UNIT_SECONDS[key]
+
+
+class Mode(StrEnum):
+    BATCH = "batch"
+    STREAMING = "streaming"
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_enum_values=False)
+
+
+class Resources(Model):
+    """What a vertex needs from the engine it runs on. All vertices say it, or none."""
+
+    cpu: Annotated[float, Field(gt=0)] = 1.0
+    memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = "512m"
+
+
+class Watermark(Model):
+    """How late events may come: Spark's `withWatermark`."""
+
+    column: str
+    delay: Duration
+
+
+class Deduplicate(Model):
+    """Keep the first row of each key: `dropDuplicates`, or `dropDuplicatesWithinWatermark`."""
+
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    within_watermark: bool = False
+
+
+class _Vertex(Model):
+    name: Name
+    description: str = ""
+    parallelism: Positive | None = None
+    """Partitions of this vertex's output (of a sink's input). Adds an exchange."""
+    resources: Resources | None = None
+
+
+class _Relation(_Vertex):
+    """A vertex whose output is a DataFrame that others read."""
+
+    watermark: Watermark | None = None
+    deduplicate: Deduplicate | None = None
+    cache: bool = False
+    """Keep the rows for the other readers of this vertex within one attempt (batch only)."""
+
+
+class Source(_Relation):
+    kind: Literal["source"] = "source"
+    format: str
+    path: str | None = None
+    table: str | None = None
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    """Columns as DDL: `id BIGINT, name STRING`."""
+    options: Mapping[str, Text] = Field(default_factory=dict)
+    static: bool = False
+    """In a streaming job: read once as a table, for stream-static joins."""
+
+
+class Sql(_Relation):
+    kind: Literal["sql"] = "sql"
+    query: str
+    inputs: tuple[Name, ...] = ()
+
+
+class Python(_Relation):
+    kind: Literal["python"] = "python"
+    function: FunctionRef
+    """`module:function`, called with one DataFrame per input and the arguments by name."""
+    inputs: tuple[Name, ...] = ()
+    args: Mapping[str, JsonValue] = Field(default_factory=dict)
+
+
+class SaveMode(StrEnum):
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    UPSERT = "upsert"
+
+
+class OutputMode(StrEnum):
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+
+
+class Delivery(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+AVAILABLE_NOW = "available-now"
+
+
+class Sink(_Vertex):
+    kind: Literal["sink"] = "sink"
+    input: Name
+    format: str | None = None
+    path: str | None = None
+    table: str | None = None
+    mode: SaveMode = SaveMode.APPEND
+    keys: tuple[str, ...] = ()
+    """Columns that identify a row, for `mode: upsert`."""
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, Text] = Field(default_factory=dict)
+    output_mode: OutputMode | None = None
+    trigger: str | None = None
+    """Streaming: an interval such as `10 seconds`, or `available-now` to take what is there and end."""
+    foreach_batch: FunctionRef | None = None
+    """Streaming: `module:function(batch_df, batch_id)` in place of a format."""
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+
+
+class ScriptApi(StrEnum):
+    AUTO = "auto"
+    CONNECT = "connect"
+    CLASSIC = "classic"
+
+
+class Script(_Vertex):
+    """A plain PySpark program, unchanged."""
+
+    kind: Literal["script"] = "script"
+    file: str
+    args: tuple[Text, ...] = ()
+    api: ScriptApi = ScriptApi.AUTO
+
+
+Vertex = Annotated[Source | Sql | Python | Sink | Script, Field(discriminator="kind")]
+Relation = Source | Sql | Python
+
+
+class NoRestart(Model):
+    type: Literal["none"] = "none"
+
+
+class FixedDelayRestart(Model):
+    type: Literal["fixed-delay"] = "fixed-delay"
+    attempts: Annotated[int, Field(ge=0)] = 3
+    delay: Duration = "1 s"
+
+
+class ExponentialDelayRestart(Model):
+    type: Literal["exponential-delay"] = "exponential-delay"
+    initial_delay: Duration = "1 s"
+    max_delay: Duration = "1 min"
+    multiplier: Annotated[float, Field(gt=1)] = 2.0
+    attempts: Annotated[int, Field(ge=0)] | None = None
+    """None: for ever."""
+
+
+class FailureRateRestart(Model):
+    type: Literal["failure-rate"] = "failure-rate"
+    max_failures: Positive = 3
+    interval: Duration = "5 min"
+    delay: Duration = "1 s"
+
+
+Restart = Annotated[
+    NoRestart | FixedDelayRestart | ExponentialDelayRestart | FailureRateRestart, Field(discriminator="type")
+]
+
+
+class Artifacts(Model):
+    """Files that travel with the job. Relative paths are relative to the pipeline file."""
+
+    py_files: tuple[str, ...] = ()
+    """.py, .zip, .egg, .whl or a directory of modules; on the path of the driver and of Python workers."""
+    archives: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+
+
+class RowMetrics(StrEnum):
+    OPERATORS = "operators"
+    EXACT = "exact"
+
+
+class Settings(Model):
+    restart: Restart = Field(default_factory=NoRestart)
+    checkpoint_interval: Duration | None = None
+    """Default trigger of the streaming sinks."""
+    spark: Mapping[str, Text] = Field(default_factory=dict)
+    artifacts: Artifacts = Field(default_factory=Artifacts)
+    row_metrics: RowMetrics = RowMetrics.OPERATORS
+    """`operators`: rows from Spark's own metrics, free. `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
+
+
+class JobGraph(Model):
+    """What to run. Equal graphs describe the same job, whichever way they were written."""
+
+    version: Literal[1] = SCHEMA_VERSION
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str = ""
+    mode: Mode = Mode.BATCH
+    parallelism: Positive | None = None
+    settings: Settings = Field(default_factory=Settings)
+    vertices: Annotated[tuple[Vertex, ...], Field(min_length=1)]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Source | Sql | Python | Sink | Script]:
+        return {v.name: v for v in self.vertices}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """For each vertex, those that read it, in file order; a vertex that reads it twice stands twice."""
+        out: dict[str, list[str]] = {v.name: [] for v in self.vertices}
+        for v in self.vertices:
+            for i in inputs_of(v):
+                out.setdefault(i, []).append(v.name)
+        return {k: tuple(n) for k, n in out.items()}
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(v for v in self.vertices if isinstance(v, Sink))
+
+    @property
+    def script(self) -> Script | None:
+        first = self.vertices[0]
+        return first if isinstance(first, Script) else None
+
+    def topological(self) -> tuple[Source | Sql | Python | Sink | Script, ...]:
+        """Vertices so that inputs come first; file order among equals. Assumes a validated (acyclic) graph."""
+        done: dict[str, Source | Sql | Python | Sink | Script] = {}
+
+        def visit(name: str) -> None:
+            if name not in done:
+                for i in inputs_of(self.by_name[name]):
+                    visit(i)
+                done[name] = self.by_name[name]
+
+        for v in self.vertices:
+            visit(v.name)
+        return tuple(done.values())
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        return self.model_dump_json(by_alias=True, exclude_defaults=False, exclude_none=True, indent=indent)
+
+
+def inputs_of(vertex: Source | Sql | Python | Sink | Script) -> tuple[str, ...]:
+    match vertex:
+        case Sql() | Python():
+            return vertex.inputs
+        case Sink():
+            return (vertex.input,)
+        case _:
+            return ()
+
+
+def function_refs(graph: JobGraph) -> Iterable[tuple[str, str, str]]:
+    """(vertex, field, `module:function`) of every user function that the graph names."""
+    for v in graph.vertices:
+        if isinstance(v, Python):
+            yield v.name, "function", v.function
+        if isinstance(v, Sink) and v.foreach_batch:
+            yield v.name, "foreach_batch", v.foreach_batch
