@@ -24,6 +24,8 @@ class Format:
     needs_path: bool = False
     needs_schema: bool = False
     """A stream read of it needs a declared schema."""
+    takes_place: bool = True
+    """Its rows are at a path or in a table, not somewhere that options describe."""
     upsert: bool = False
     commit: BatchCommit = BatchCommit.NONE
 
@@ -41,14 +43,14 @@ FORMATS: dict[str, Format] = {
     "binaryFile": Format(stream_read=True, batch_write=False, needs_path=True),
     "delta": Format(stream_read=True, stream_write=True, upsert=True, commit=BatchCommit.TRANSACTION_ID),
     "iceberg": Format(stream_read=True, stream_write=True, upsert=True),
-    "jdbc": Format(),
-    "kafka": Format(stream_read=True, stream_write=True),
-    "rate": Format(batch_read=False, stream_read=True, batch_write=False),
-    "rate-micro-batch": Format(batch_read=False, stream_read=True, batch_write=False),
-    "socket": Format(batch_read=False, stream_read=True, batch_write=False),
-    "noop": Format(batch_read=False, stream_write=True, commit=BatchCommit.NO_EFFECT),
-    "console": Format(batch_read=False, stream_write=True, commit=BatchCommit.NO_EFFECT),
-    "memory": Format(batch_read=False, batch_write=False, stream_write=True),
+    "jdbc": Format(takes_place=False),
+    "kafka": Format(stream_read=True, stream_write=True, takes_place=False),
+    "rate": Format(batch_read=False, stream_read=True, batch_write=False, takes_place=False),
+    "rate-micro-batch": Format(batch_read=False, stream_read=True, batch_write=False, takes_place=False),
+    "socket": Format(batch_read=False, stream_read=True, batch_write=False, takes_place=False),
+    "noop": Format(batch_read=False, stream_write=True, takes_place=False, commit=BatchCommit.NO_EFFECT),
+    "console": Format(batch_read=False, stream_write=True, takes_place=False, commit=BatchCommit.NO_EFFECT),
+    "memory": Format(batch_read=False, batch_write=False, stream_write=True, takes_place=False),
 }
 
 UNKNOWN = Format(stream_read=True, stream_write=True)

@@ -1,0 +1,106 @@
+"""`firesteel engine`: engines that stay, for runs that start at once."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from firesteel.cli import exit_codes
+from firesteel.cli.options import Given, configured
+from firesteel.embedded.plan import launch_options, shared_engine_spec
+from firesteel.engines.launcher import healthy, start_engine, stop_engine, sweep
+from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.engines.training import current_archive, train
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def engine() -> None:
+    """Spark engines of this data directory."""
+
+
+@engine.command()
+@configured
+def start(given: Given) -> int:
+    """Start an engine that stays, and is used by later runs of the same shape."""
+    began = time.monotonic()
+    record = start_engine(
+        EngineDirectory(given.configuration.data.dir),
+        shared_engine_spec(given.configuration),
+        launch_options(given.configuration),
+        shared=True,
+    )
+    click.echo(f"Engine {record.engine_id} ({record.spec.master}) answers after {time.monotonic() - began:.1f} s.")
+    return exit_codes.OK
+
+
+@engine.command("list")
+@click.option("--json", "as_json", is_flag=True)
+@configured
+def list_engines(given: Given, as_json: bool) -> int:
+    """List engines, also those that were left behind."""
+    records = EngineDirectory(given.configuration.data.dir).all()
+    if as_json:
+        click.echo(json.dumps([_row(r) for r in records], indent=1))
+        return exit_codes.OK
+    table = Table(box=None)
+    for column in ("engine", "master", "memory", "address", "pid", "state", "for"):
+        table.add_column(column)
+    for record in records:
+        row = _row(record)
+        table.add_row(*[str(row[c]) for c in ("id", "master", "memory", "address", "pid", "state", "use")])
+    Console().print(table if records else "No engines. `firesteel engine start` starts one that stays.")
+    return exit_codes.OK
+
+
+def _row(record: EngineRecord) -> dict[str, object]:
+    alive = record.process is not None and record.process.alive
+    return {
+        "id": record.engine_id,
+        "master": record.spec.master,
+        "memory": record.spec.memory,
+        "address": record.address,
+        "pid": record.process.pid if record.process else None,
+        "state": "running" if healthy(record) else "starting or stuck" if alive else "gone",
+        "use": "all runs" if record.shared else "one run",
+    }
+
+
+@engine.command()
+@click.argument("ids", nargs=-1)
+@click.option("-a", "--all", "everything", is_flag=True, help="All engines of this data directory.")
+@configured
+def stop(given: Given, ids: tuple[str, ...], everything: bool) -> int:
+    """Stop engines by id, or all of them. Jobs that run on them fail."""
+    directory = EngineDirectory(given.configuration.data.dir)
+    chosen = [r for r in directory.all() if everything or any(r.engine_id.startswith(i) for i in ids)]
+    if not chosen and not everything:
+        raise click.ClickException("no such engine; `firesteel engine list` shows those there are")
+    for record in chosen:
+        clean = stop_engine(directory, record, grace=given.configuration.engine.stop_timeout)
+        click.echo(f"Engine {record.engine_id} {'ended' if clean else 'was killed'}.")
+    sweep(directory)
+    return exit_codes.OK
+
+
+@engine.command("train")
+@click.option("--force", is_flag=True, help="Make the archive again.")
+@configured
+def train_archive(given: Given, force: bool) -> int:
+    """Record a class archive once, so that engines start in half the time."""
+    options = launch_options(given.configuration)
+    archive = current_archive(options)
+    if archive.exists() and not force:
+        click.echo("The class archive for this Java and this Spark is there already.")
+        return exit_codes.OK
+    began = time.monotonic()
+    with Console(stderr=True).status("Recording which classes Spark needs (once per machine, about half a minute)…"):
+        archive = train(EngineDirectory(given.configuration.data.dir), options)
+    size = archive.stat().st_size / 2**20
+    click.echo(
+        f"Class archive made in {time.monotonic() - began:.0f} s ({size:.0f} MB); engines start faster from now on."
+    )
+    return exit_codes.OK

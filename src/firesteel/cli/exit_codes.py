@@ -1,0 +1,13 @@
+"""Exit codes of the `firesteel` command."""
+
+OK = 0
+FAILED = 1
+"""The job failed, or the command could not do what was asked."""
+USAGE = 2
+"""The command line is wrong."""
+INVALID = 3
+"""A pipeline or a configuration is wrong; nothing was run."""
+ENGINE = 4
+"""No Spark engine could be started or reached."""
+CANCELED = 130
+"""Cancelled, by Ctrl-C or by `firesteel cancel`."""

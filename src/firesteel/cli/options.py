@@ -1,0 +1,60 @@
+"""Options that several commands share, and what -D means."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from firesteel.config import Configuration, is_option, load_configuration
+
+
+def configured(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `-D` and `--config`; it receives `configuration`."""
+
+    @click.option("-D", "definitions", multiple=True, metavar="KEY=VALUE", help="Set an option or a pipeline variable.")
+    @click.option(
+        "--config", "config_file", type=click.Path(dir_okay=False, path_type=Path), help="Configuration file."
+    )
+    @functools.wraps(function)
+    def wrapper(definitions: tuple[str, ...], config_file: Path | None, **rest: Any) -> Any:
+        options, variables = split_definitions(definitions)
+        configuration = load_configuration(file=config_file, overrides=options)
+        for warning in configuration.deprecations:
+            click.echo(f"warning: {warning}", err=True)
+        given = Given(configuration, options, variables, config_file)
+        return function(given=given, **rest)
+
+    return wrapper
+
+
+class Given:
+    """What the command line and the configuration said together."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        overrides: Mapping[str, str],
+        variables: Mapping[str, str],
+        config_file: Path | None,
+    ) -> None:
+        self.configuration = configuration
+        self.overrides = overrides
+        self.variables = variables
+        self.config_file = config_file
+
+
+def split_definitions(definitions: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """-D names an option (they all have dots) or a variable of the pipeline (which never has)."""
+    options: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for text in definitions:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"'{text}' is not KEY=VALUE", param_hint="-D")
+        target = options if is_option(key) or "." in key else variables
+        target[key] = value
+    return options, variables

@@ -1,0 +1,216 @@
+"""Kinds of option values: how each is written, read and shown.
+
+A Kind turns text into a value and back. It knows nothing of keys or of where the text came from; the resolver puts
+those around the ValueError that a Kind raises.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a relative path and a `~` mean for one piece of text."""
+
+    base: Path
+    home: Path
+
+    def path(self, text: str) -> Path:
+        if text == "~" or text.startswith("~/"):
+            return self.home / text[2:]
+        return self.base / text
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value.
+
+    `parse` gets text that is not empty, and raises ValueError for text that is not of this kind; what `show` gives,
+    `parse` reads back as the same value.
+    """
+
+    name: str
+    """In the reference: `duration`."""
+    noun: str
+    """After "is not": `a duration`."""
+    fix: str
+    """What to write in its place."""
+    parse: Callable[[str, Place], Any]
+    show: Callable[[Any], str] = str
+
+
+def _parse_bool(text: str, _: Place) -> bool:
+    match text.lower():
+        case "true" | "yes" | "on":
+            return True
+        case "false" | "no" | "off":
+            return False
+    raise ValueError(text)
+
+
+def integer(*, at_least: int | None = None) -> Kind:
+    def parse(text: str, _: Place) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text) or (at_least is not None and int(text) < at_least):
+            raise ValueError(text)
+        return int(text)
+
+    bound = "" if at_least is None else f" of {at_least} or more"
+    return Kind("integer", f"a whole number{bound}", f"write a whole number{bound}", parse)
+
+
+def _parse_float(text: str, _: Place) -> float:
+    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):  # no nan, inf or 1e9: nobody means them
+        raise ValueError(text)
+    return float(text)
+
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_UNIT_SHOWN = {"m": "min"}
+
+
+def seconds(text: str) -> float:
+    """How long `10 s`, `500ms` or `2 min` is; ValueError for anything else, a bare number too."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    number, unit = found.groups()
+    if unit.startswith("mil") or unit == "ms":
+        return float(number) / 1000  # exact where multiplying by 0.001 is not
+    return float(number) * _UNIT_SECONDS[unit[0]]
+
+
+def show_seconds(duration: float) -> str:
+    """The shortest exact spelling: `90 s`, `2 min`, `500 ms`."""
+    if duration == 0:
+        return "0 s"
+    for unit, size in _UNIT_SECONDS.items():
+        if unit != "ms" and duration % size == 0:
+            return f"{int(duration / size)} {_UNIT_SHOWN.get(unit, unit)}"
+    milliseconds = round(duration * 1000, 6)
+    return f"{int(milliseconds) if milliseconds.is_integer() else milliseconds} ms"
+
+
+def duration(*, positive: bool = False) -> Kind:
+    def parse(text: str, _: Place) -> float:
+        value = seconds(text)
+        if positive and value == 0:
+            raise ValueError(text)
+        return value
+
+    above = " above zero" if positive else ""
+    fix = "write a number and a unit, such as 10 s, 500 ms or 2 min"
+    return Kind("duration", f"a duration{above}", fix, parse, show_seconds)
+
+
+_MEMORY = re.compile(r"([0-9]+)\s*([kmgt])b?")
+_MEMORY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def memory_bytes(text: str) -> int:
+    """How many bytes `512m`, `1g` or `2GB` is; ValueError for anything else."""
+    found = _MEMORY.fullmatch(text.strip().lower())
+    if not found:
+        raise ValueError(text)
+    return int(found[1]) * _MEMORY_UNITS[found[2]]
+
+
+def memory(*, at_least: str = "1k") -> Kind:
+    """Memory sizes, kept as the text that both Java and Spark read: digits and one letter."""
+
+    def parse(text: str, _: Place) -> str:
+        if memory_bytes(text) < memory_bytes(at_least):
+            raise ValueError(text)
+        number, unit = _MEMORY.fullmatch(text.strip().lower()).groups()  # type: ignore[union-attr]
+        return f"{int(number)}{unit}"
+
+    fix = "write a whole number and k, m, g or t, such as 512m or 2g"
+    return Kind("memory size", f"a memory size of {at_least} or more", fix, parse)
+
+
+def _parse_words(text: str, _: Place) -> tuple[str, ...]:
+    return tuple(shlex.split(text))
+
+
+def _parse_location(text: str, place: Place) -> str:
+    """A URL as it is (`s3a://bucket/x`), a path made absolute."""
+    return text if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text) else str(place.path(text))
+
+
+_HOST_PORT = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})"
+_LOCAL_MASTER = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
+_STANDALONE_MASTER = re.compile(rf"spark://{_HOST_PORT}(?:,{_HOST_PORT})*")
+_CONNECT_MASTER = re.compile(rf"sc://{_HOST_PORT}")
+
+
+def _parse_master(text: str, _: Place) -> str:
+    if _LOCAL_MASTER.fullmatch(text):
+        return text
+    if not (_STANDALONE_MASTER.fullmatch(text) or _CONNECT_MASTER.fullmatch(text)):
+        raise ValueError(text)
+    if not all(1 <= int(port) <= 65535 for port in re.findall(r":([0-9]+)(?=,|$)", text)):
+        raise ValueError(text)
+    return text
+
+
+STRING = Kind("string", "text", "write some text", lambda text, _: text)
+BOOL = Kind("boolean", "true or false", "write true or false", _parse_bool, lambda value: "true" if value else "false")
+FLOAT = Kind("number", "a number", "write a number, such as 1.5", _parse_float)
+PATH = Kind("path", "a path", "write a path", lambda text, place: place.path(text))
+STRINGS = Kind("list of strings", "a list of words", "close the quotes", _parse_words, shlex.join)
+MASTER = Kind(
+    "master", "a master", "write local[*], local[N], spark://host:port or sc://host:port", _parse_master
+)  # a token never stands in it: a master is shown everywhere
+LOCATION = Kind("path or URL", "a path or URL", "write a path or a URL", _parse_location)
+
+Duration = Annotated[float, duration()]
+"""Seconds. Zero is allowed."""
+PositiveDuration = Annotated[float, duration(positive=True)]
+PositiveInt = Annotated[int, integer(at_least=1)]
+MemorySize = Annotated[str, memory()]
+EngineMemory = Annotated[str, memory(at_least="512m")]
+"""Spark refuses to start with less than 450 MiB."""
+Master = Annotated[str, MASTER]
+Location = Annotated[str, LOCATION]
+
+_PLAIN: dict[object, Kind] = {
+    str: STRING,
+    bool: BOOL,
+    int: integer(),
+    float: FLOAT,
+    Path: PATH,
+    tuple[str, ...]: STRINGS,
+}
+
+
+def _choice(members: type[Enum]) -> Kind:
+    by_text = {str(m.value).lower(): m for m in members}
+
+    def parse(text: str, _: Place) -> Enum:
+        if text.lower() not in by_text:
+            raise ValueError(text)
+        return by_text[text.lower()]
+
+    words = [str(m.value) for m in members]
+    listed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return Kind(
+        " \\| ".join(f"`{w}`" for w in words), f"one of {', '.join(words)}", f"write {listed}", parse, _show_choice
+    )
+
+
+def _show_choice(value: Enum) -> str:
+    return str(value.value)
+
+
+def kind_of(annotation: object) -> Kind | None:
+    """The kind of a plain annotation (`int`, `Path`, an enum), or None when there is none for it."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _choice(annotation)
+    return _PLAIN.get(annotation)

@@ -1,0 +1,63 @@
+"""The files that travel with a job: on the driver's path, and on the engine's Python workers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from firesteel.jobgraph.model import Artifacts
+
+
+def put_on_path(artifacts: Artifacts) -> None:
+    """Make the job's modules importable here."""
+    for entry in reversed(artifacts.py_files):
+        path = Path(entry)
+        location = str(path.parent if path.suffix == ".py" else path)
+        if location not in sys.path:
+            sys.path.insert(0, location)
+    importlib.invalidate_caches()
+
+
+def send(artifacts: Artifacts, spark: Any) -> None:
+    """Make them importable for Python functions that run on the engine, in this session only."""
+    modules = [shippable(Path(p)) for p in artifacts.py_files]
+    if any(modules):
+        spark.addArtifacts(*[m for m in modules if m], pyfile=True)
+    if artifacts.archives:
+        spark.addArtifacts(*artifacts.archives, archive=True)
+    if artifacts.files:
+        spark.addArtifacts(*artifacts.files, file=True)
+    if artifacts.jars:
+        spark.addArtifacts(*artifacts.jars)
+
+
+def shippable(path: Path) -> str:
+    """Spark takes single modules and zips: a directory is zipped, a wheel is a zip under another name."""
+    if path.is_dir():
+        modules = [
+            m for m in sorted(path.rglob("*.py")) if not any(p.startswith(".") for p in m.relative_to(path).parts)
+        ]
+        if not modules:
+            return ""
+        target = Path(tempfile.mkdtemp(prefix="firesteel-")) / f"{path.name or 'modules'}.zip"
+        with zipfile.ZipFile(target, "w") as z:
+            for module in modules:
+                z.write(module, module.relative_to(path))
+        return str(target)
+    if path.suffix == ".whl":
+        target = Path(tempfile.mkdtemp(prefix="firesteel-")) / f"{path.stem}.zip"
+        target.write_bytes(path.read_bytes())
+        return str(target)
+    return str(path)
+
+
+def resolve_function(reference: str) -> Callable[..., Any]:
+    """The function that `module:function` names."""
+    module, _, name = reference.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found

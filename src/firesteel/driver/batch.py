@@ -1,0 +1,106 @@
+"""Batch graphs: every sink is written aside first, and all become visible together at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.driver.attempt import AttemptSpec, EventLog
+from firesteel.driver.cancel import CancelSwitch
+from firesteel.jobgraph.formats import BatchCommit, lookup
+from firesteel.jobgraph.model import SaveMode, Sink
+from firesteel.sinks import Begin, StagedFileSink
+from firesteel.spark.compiler import ROWS, CompiledGraph
+from firesteel.spark.operation import Progress
+from firesteel.spark.session import EngineSession
+from firesteel.types import AttemptId
+
+
+def staged(sink: Sink, attempt: AttemptId) -> StagedFileSink | None:
+    """The two-step commit of a sink, for formats that are files under a path."""
+    if sink.path is None or sink.format is None or lookup(sink.format).commit is not BatchCommit.STAGED_FILES:
+        return None
+    return StagedFileSink(
+        sink.path,
+        attempt.job_id,
+        sink.name,
+        overwrite=sink.mode is SaveMode.OVERWRITE,
+        dynamic_partitions=sink.options.get("partitionOverwriteMode", "").lower() == "dynamic",
+    )
+
+
+def run(
+    spec: AttemptSpec, session: EngineSession, compiled: CompiledGraph, log: EventLog, cancel: CancelSwitch
+) -> dict[str, int]:
+    """Write all sinks, then commit them. Returns exact rows per vertex where the graph asked for them."""
+    rows: dict[str, int] = {}
+    written: list[tuple[Sink, StagedFileSink]] = []
+    log.emit("phase", phase="running")
+    for sink in spec.graph.sinks:
+        files = staged(sink, spec.attempt)
+        if files is not None and files.begin(spec.attempt.number) is Begin.ALREADY_COMMITTED:
+            log.emit("sink", vertex=sink.name, state="already-committed")
+            continue
+        try:
+            command = _command(sink, spec.attempt, files, session, compiled.frames[sink.name])
+            result = session.execute(
+                command, spec.attempt.operation_id(sink.name), lambda p, name=sink.name: _progress(log, name, p)
+            )
+        except Exception as error:
+            error.firesteel_sink = sink.name  # type: ignore[attr-defined]
+            raise
+        rows |= {name: int(values[ROWS]) for name, values in result.observed.items() if values.get(ROWS) is not None}
+        log.emit("sink", vertex=sink.name, state="written")
+        if files is not None:
+            written.append((sink, files))
+    cancel.reached_commit()
+    log.emit("phase", phase="committing")
+    for sink, files in written:
+        files.commit(spec.attempt.number)
+        log.emit("sink", vertex=sink.name, state="committed")
+    return rows
+
+
+def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, session: EngineSession, frame: Any) -> Any:
+    assert sink.format is not None
+    if sink.mode is SaveMode.UPSERT:
+        return _merge(sink, session, frame)
+    options = {k: v for k, v in sink.options.items() if k != "partitionOverwriteMode" or files is None}
+    writer = frame.write.format(sink.format).partitionBy(*sink.partition_by)
+    if files is not None:
+        # Our own commit is the one that counts; Spark's may move each task's files straight to the staging directory.
+        options |= {
+            "mapreduce.fileoutputcommitter.algorithm.version": "2",
+            "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+        }
+        return session.write_command(
+            writer.mode("overwrite").options(**options), path=files.staging_path(attempt.number)
+        )
+    if lookup(sink.format).commit is BatchCommit.TRANSACTION_ID:
+        # The same for every attempt: whichever commits first is the one, the table refuses the others.
+        options |= {"txnAppId": f"firesteel-{attempt.job_id}-{sink.name}", "txnVersion": "1"}
+    return session.write_command(writer.mode(sink.mode.value).options(**options), path=sink.path, table=sink.table)
+
+
+def _merge(sink: Sink, session: EngineSession, frame: Any) -> Any:
+    """Upsert as the table format's own MERGE, which gives the same table however often it runs."""
+    view = f"__firesteel_upsert_{sink.name}"
+    frame.createOrReplaceTempView(view)
+    target = sink.table or f"{sink.format}.`{sink.path}`"
+    on = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in sink.keys)
+    return session.sql_command(
+        f"MERGE INTO {target} AS t USING {view} AS s ON {on} "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def _progress(log: EventLog, vertex: str, progress: Progress) -> None:
+    log.emit(
+        "progress",
+        vertex=vertex,
+        tasks=sum(s.tasks for s in progress.stages),
+        completed=sum(s.completed for s in progress.stages),
+        running=progress.running_tasks,
+        stages=len(progress.stages),
+        stages_done=sum(s.done for s in progress.stages),
+        bytes_read=sum(s.bytes_read for s in progress.stages),
+    )

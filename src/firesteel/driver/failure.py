@@ -1,0 +1,138 @@
+"""Why an attempt failed, said so that a person can act on it."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from firesteel.errors import EngineLostError, InvalidPipelineError
+from firesteel.spark.operation import error_class
+
+
+class FailureKind(StrEnum):
+    USER_CODE = "user code"
+    INVALID_PIPELINE = "invalid pipeline"
+    IMPORT = "import error"
+    DATA = "data error"
+    EXIT_CODE = "exit code"
+    ENGINE_LOST = "engine lost"
+    OUT_OF_MEMORY = "out of memory"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    message: str
+    vertex: str | None = None
+    error_class: str = ""
+    traceback: str = ""
+    """The user's frames only."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Failure:
+        return Failure(**{**data, "kind": FailureKind(data["kind"])})
+
+    def __str__(self) -> str:
+        where = f" in vertex '{self.vertex}'" if self.vertex else ""
+        return f"{self.kind.value}{where}: {self.message}"
+
+
+_DATA_CLASSES = (
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "DIVIDE_BY_ZERO",
+    "ARITHMETIC_OVERFLOW",
+    "MALFORMED_RECORD_IN_PARSING",
+    "FAILED_READ_FILE",
+    "INVALID_ARRAY_INDEX",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+    "PATH_NOT_FOUND",
+    "USER_RAISED_EXCEPTION",
+    "MAP_KEY_DOES_NOT_EXIST",
+    "CANNOT_PARSE_TIMESTAMP",
+)
+_MEMORY_SIGNS = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "UNABLE_TO_ACQUIRE_MEMORY")
+_NOT_THE_USERS = ("/firesteel/driver/", "/firesteel/spark/", "/pyspark/", "<frozen ", "/runpy.py", "/py4j/", "/grpc/")
+
+
+def classify(error: BaseException, vertex: str | None = None) -> Failure:
+    """The failure that an exception in a driver stands for."""
+    text = first_lines(str(error))
+    kind = error_class(str(error))
+    trace = user_traceback(error)
+    match error:
+        case InvalidPipelineError():
+            first = error.problems[0]
+            return Failure(FailureKind.INVALID_PIPELINE, str(error), first.vertex, kind)
+        case EngineLostError():
+            return Failure(FailureKind.ENGINE_LOST, text, vertex)
+        case SystemExit():
+            code = error.code if isinstance(error.code, int) else 1
+            said = f": {error.code}" if isinstance(error.code, str) else ""
+            return Failure(FailureKind.EXIT_CODE, f"the program exited with code {code}{said}", vertex)
+        case ImportError():
+            name = getattr(error, "name", None)
+            hint = f"; add the package that holds '{name}' to artifacts.py_files, or install it" if name else ""
+            return Failure(FailureKind.IMPORT, f"{text}{hint}", vertex, traceback=trace)
+        case MemoryError():
+            return Failure(FailureKind.OUT_OF_MEMORY, "the driver process ran out of memory", vertex, traceback=trace)
+    if any(sign in str(error) for sign in _MEMORY_SIGNS):
+        return Failure(FailureKind.OUT_OF_MEMORY, text, vertex, kind, trace)
+    if "StatusCode.UNAVAILABLE" in str(error) or "SESSION_CHANGED" in kind or "RETRIES_EXCEEDED" in kind:
+        return Failure(FailureKind.ENGINE_LOST, text, vertex, kind)
+    if kind.split(".")[0] in _DATA_CLASSES:
+        return Failure(FailureKind.DATA, text, vertex, kind, trace)
+    name = type(error).__name__
+    return Failure(FailureKind.USER_CODE, text if kind else f"{name}: {text}", vertex, kind, trace)
+
+
+def from_exit(status: int, stderr: str, *, vertex: str | None = None) -> Failure:
+    """What the end of a process says when the driver could not say it itself."""
+    last = stderr.strip().splitlines()[-1:] or [""]
+    if status == -signal.SIGKILL:
+        return Failure(
+            FailureKind.KILLED,
+            "the driver process was killed (SIGKILL): by the system because memory ran out, or by somebody's kill -9",
+            vertex,
+            traceback=stderr,
+        )
+    if status < 0:
+        name = signal.Signals(-status).name
+        return Failure(FailureKind.KILLED, f"the driver process was ended by {name}", vertex, traceback=stderr)
+    detail = f": {last[0]}" if last[0] else ""
+    return Failure(
+        FailureKind.EXIT_CODE,
+        f"the driver process ended with code {status} and no result{detail}",
+        vertex,
+        traceback=stderr,
+    )
+
+
+def first_lines(text: str, lines: int = 12) -> str:
+    """A Spark message without its JVM stack."""
+    text = text.partition("\n\nJVM stacktrace")[0].strip()
+    kept = text.splitlines()
+    return "\n".join(kept[:lines]) + ("\n…" if len(kept) > lines else "")
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback as the user would have seen it without us: their frames, then the error."""
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not any(part in Path(f.filename).as_posix() for part in _NOT_THE_USERS)
+    ]
+    if not frames:
+        return ""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    lines += [first_lines(line, 40) + "\n" for line in traceback.format_exception_only(error)]
+    return "".join(lines)

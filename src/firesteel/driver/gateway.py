@@ -1,0 +1,140 @@
+"""The JVM of a classic driver: a Py4J gateway that waits for one PySpark program.
+
+Programs that use SparkContext, RDDs, MLlib or DStreams cannot run over Spark Connect. Their JVM is started ahead of them,
+by the control plane, and handed over by name: its standard input is a named pipe, and it lives for as long as somebody holds
+the other end. The control plane holds it while the JVM waits, the driver while the program runs; when the driver dies,
+however it dies, the JVM reads the end of its input and goes. A warm one is a gateway that nobody has taken yet.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.engines import archive, command
+from firesteel.engines.launcher import LaunchOptions, engine_environment
+from firesteel.engines.record import EngineSpec
+from firesteel.errors import EngineStartError
+from firesteel.files import private_dir, tail, write_atomically
+from firesteel.processes import ProcessIdentity, end
+from firesteel.spark.java import class_path, find_java, module_options, spark_home
+
+
+@dataclass(slots=True)
+class Gateway:
+    """Held by the control plane until a driver has taken over."""
+
+    home: Path
+    process: ProcessIdentity
+    _keep_alive: int
+
+    def hand_over(self) -> None:
+        """Let go of the JVM; the driver that opened the pipe keeps it now (or nobody, and it ends)."""
+        if self._keep_alive >= 0:
+            os.close(self._keep_alive)
+            self._keep_alive = -1
+
+    def stop(self, grace: float = 10.0) -> None:
+        self.hand_over()
+        if not self.process.wait(grace):
+            end(self.process, grace=2)
+        _reap(self.process.pid)
+
+
+def start_gateway(home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str) -> Gateway:
+    """Start a JVM that waits for a PySpark program. Returns at once; `connection` waits for it."""
+    java = find_java(options.java_home)
+    spark = spark_home()
+    jars = class_path(spark)
+    private_dir(home)
+    pipe = home / "stdin"
+    os.mkfifo(pipe, 0o600)
+    # Read-write, so that opening does not wait for a reader, and the JVM finds a writer when it opens its end.
+    keep_alive = os.open(pipe, os.O_RDWR)
+    settings = {
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(home / "local"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": options.python,
+        "spark.pyspark.driver.python": options.python,
+        **dict(spec.spark),
+        "spark.driver.memory": spec.memory,
+    }
+    write_atomically(home / "spark.properties", command.properties(settings))
+    write_atomically(home / "log4j2.properties", command.LOG4J)
+    archive_options = (
+        archive.use_options(java, archive.archive_path(options.cache_dir, java, jars)) if options.class_archive else []
+    )
+    argv = command.submit_command(
+        java=java.executable,
+        module_options=module_options(java),
+        class_path=jars,
+        spec=spec,
+        main=command.GATEWAY_SERVER,
+        properties_file=home / "spark.properties",
+        log4j_file=home / "log4j2.properties",
+        archive_options=archive_options,
+    )
+    with (home / "jvm.log").open("ab") as log:
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", 'exec "$@" < "$0"', str(pipe), *argv],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=engine_environment(
+                {
+                    "JAVA_HOME": str(java.home),
+                    "SPARK_HOME": str(spark),
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "connection"),
+                }
+            ),
+            start_new_session=True,
+        )
+    process = ProcessIdentity.of(child.pid)
+    child.returncode = 0  # it may outlive us; see engines.launcher
+    if process is None:
+        os.close(keep_alive)
+        raise EngineStartError("the JVM of the classic driver ended at once", tail(home / "jvm.log"))
+    return Gateway(home, process, keep_alive)
+
+
+def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> tuple[int, str]:
+    """Port and secret of a gateway, once it has written them."""
+    file = home / "connection"
+    deadline = time.monotonic() + timeout
+    while not file.exists():
+        if time.monotonic() > deadline or (process is not None and not process.alive):
+            raise EngineStartError("the JVM of the classic driver did not come up", tail(home / "jvm.log"))
+        time.sleep(0.01)
+    data = file.read_bytes()
+    port, length = struct.unpack("!ii", data[:8])
+    return port, data[8 : 8 + length].decode()
+
+
+def take(home: Path, timeout: float = 60.0) -> None:
+    """In the driver: keep the JVM alive from here on, and let PySpark find it."""
+    _HELD.append(os.open(home / "stdin", os.O_WRONLY))
+    port, secret = connection(home, None, timeout)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = secret
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+
+
+_HELD: list[int] = []
+"""Open for as long as this process lives."""
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass

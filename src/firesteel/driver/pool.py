@@ -1,0 +1,162 @@
+"""The control plane's side of the zygote: ask for driver processes, learn how they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firesteel.errors import FiresteelError
+from firesteel.processes import ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class DriverExit:
+    """How a driver process ended: its exit code, or minus the signal that ended it."""
+
+    status: int
+    max_rss_kb: int = 0
+
+
+@dataclass(slots=True)
+class DriverProcess:
+    process: ProcessIdentity
+    exited: Future[DriverExit] = field(default_factory=Future)
+
+
+class DriverPool:
+    """Owns one zygote. Closing it ends the zygote, never the drivers."""
+
+    def __init__(self, *, python: str = sys.executable, log: Path | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        stderr = log.open("ab") if log else subprocess.DEVNULL
+        try:
+            self._zygote = subprocess.Popen(
+                [python, "-m", "firesteel.driver.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                env={
+                    **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))},
+                    "SPARK_CONNECT_MODE_ENABLED": "1",
+                },
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            if log:
+                stderr.close()  # type: ignore[union-attr]
+        self._channel = ours
+        self._lock = threading.Lock()
+        self._next_id = 0
+        self._answers: dict[int, Future[dict[str, Any]]] = {}
+        self._running: dict[int, DriverProcess] = {}
+        self._early: dict[int, DriverExit] = {}
+        """Exits that were reported before the answer to the spawn was taken."""
+        self._reader = threading.Thread(target=self._read, name="driver-pool", daemon=True)
+        self._reader.start()
+
+    def spawn(
+        self,
+        task: str,
+        args: Mapping[str, Any],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        unset: tuple[str, ...] = (),
+        timeout: float = 30.0,
+    ) -> DriverProcess:
+        """Fork a driver that runs `task`. Returns once it exists."""
+        answer: Future[dict[str, Any]] = Future()
+        with self._lock:
+            self._next_id += 1
+            number = self._next_id
+            self._answers[number] = answer
+        request = {
+            "id": number,
+            "spawn": {
+                "task": task,
+                "args": dict(args),
+                "stdout": str(stdout),
+                "stderr": str(stderr),
+                "cwd": str(cwd),
+                "env": dict(env or {}),
+                "unset": list(unset),
+            },
+        }
+        try:
+            with self._lock:
+                self._channel.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise FiresteelError(f"the driver parent process is gone: {error}") from error
+        found = answer.result(timeout=timeout)
+        if "error" in found:
+            raise FiresteelError(f"cannot start a driver process: {found['error']}")
+        driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]))
+        with self._lock:
+            early = self._early.pop(found["pid"], None)
+            if early is None:
+                self._running[found["pid"]] = driver
+        if early is not None:
+            driver.exited.set_result(early)
+        return driver
+
+    def close(self) -> None:
+        self._channel.close() if self._zygote.poll() is not None else self._channel.shutdown(socket.SHUT_RDWR)
+        self._reader.join(timeout=5)
+        self._channel.close()
+        try:
+            self._zygote.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._zygote.kill()
+            self._zygote.wait()
+
+    def __enter__(self) -> DriverPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        buffer = b""
+        while True:
+            try:
+                data = self._channel.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            buffer += data
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+        with self._lock:
+            waiting = list(self._answers.values())
+            self._answers.clear()
+        for answer in waiting:
+            answer.set_result({"error": "the driver parent process ended"})
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "exited" in message:
+            ended = DriverExit(message["status"], message["max_rss_kb"])
+            with self._lock:
+                driver = self._running.pop(message["exited"], None)
+                if driver is None:
+                    self._early[message["exited"]] = ended
+            if driver is not None:
+                driver.exited.set_result(ended)
+        elif "id" in message:
+            with self._lock:
+                answer = self._answers.pop(message["id"])
+            answer.set_result(message)

@@ -1,0 +1,143 @@
+"""One attempt, from its spec to its result, inside a driver process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from firesteel.driver import artifacts, batch, script, streaming
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog
+from firesteel.driver.cancel import Cancelled, CancelSwitch
+from firesteel.driver.failure import Failure, FailureKind, classify
+from firesteel.engines.record import EngineRecord
+from firesteel.jobgraph.model import Mode
+from firesteel.spark.compiler import compile_graph, locate, session_settings
+from firesteel.spark.metrics import harvest
+from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark.settings import split_settings
+
+EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
+
+
+def main(args: dict[str, Any]) -> int:
+    directory = AttemptDirectory(Path(args["directory"]))
+    spec = directory.read_spec()
+    log = EventLog(directory.events)
+    cancel = CancelSwitch()
+    cancel.install()
+    # A Ctrl-C reaches the whole terminal; what it means for a job is decided by the one who shows it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    earlier = directory.read_result()
+    if earlier is not None:
+        return EXIT_CODES[earlier.state]
+    if spec.engine is not None:
+        _watch_engine(spec.engine, directory, log)
+    try:
+        if spec.graph.script is not None:
+            result = _run_script(spec, log, directory)
+        else:
+            result = _run_graph(spec, log, cancel, directory)
+    except Cancelled:
+        result = _record(directory, log, AttemptResult(AttemptState.CANCELED, ended_at=time.time()))
+    except BaseException as error:
+        failure = classify(error)
+        if failure.traceback:
+            sys.stderr.write(failure.traceback)
+        result = _record(directory, log, AttemptResult(AttemptState.FAILED, failure, time.time()))
+    return EXIT_CODES[result.state]
+
+
+def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -> AttemptResult:
+    """Write the result once; a second writer (the engine watch) finds it there and keeps quiet."""
+    with _RESULT_LOCK:
+        there = directory.read_result()
+        if there is not None:
+            return there
+        directory.write_result(result)
+    log.emit("result", state=result.state.value, failure=result.failure.to_json() if result.failure else None)
+    return result
+
+
+_RESULT_LOCK = threading.Lock()
+
+
+def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory: AttemptDirectory) -> AttemptResult:
+    assert spec.engine is not None
+    quiet_client_logs()
+    log.emit("phase", phase="connecting")
+    session = EngineSession(spec.engine.remote(spec.attempt.session_id))
+    graph = spec.graph
+    rows: dict[str, int] = {}
+    try:
+        settings = session_settings(graph, cores=spec.engine.cores, default_parallelism=spec.default_parallelism)
+        session.configure(split_settings(settings).session)
+        artifacts.put_on_path(graph.settings.artifacts)
+        artifacts.send(graph.settings.artifacts, session.spark)
+        log.emit("phase", phase="compiling")
+        began = time.perf_counter()
+        compiled = compile_graph(graph, session, artifacts.resolve_function)
+        log.emit("compiled", milliseconds=round((time.perf_counter() - began) * 1000, 1))
+        try:
+            if graph.mode is Mode.STREAMING:
+                streaming.run(spec, session, compiled, log, cancel)
+            else:
+                rows = batch.run(spec, session, compiled, log, cancel)
+        except Exception as error:
+            raise locate(compiled, error, fallback=_sink_of(error)) from error
+    except BaseException:
+        with contextlib.suppress(Cancelled):
+            session.interrupt()
+            session.close()
+        raise
+    result = _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time(), rows=rows))
+    # What follows tells more about a job that is done; nobody waits for it, and nothing depends on it.
+    with contextlib.suppress(Exception):
+        if graph.mode is Mode.BATCH:
+            directory.write_operators(harvest(spec.engine, spec.attempt, graph))
+    session.close()
+    return result
+
+
+def _sink_of(error: Exception) -> str:
+    return getattr(error, "firesteel_sink", "") or "?"
+
+
+def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -> AttemptResult:
+    program = spec.graph.script
+    assert program is not None
+    artifacts.put_on_path(spec.graph.settings.artifacts)
+    if spec.gateway is not None:
+        log.emit("phase", phase="running", api="classic")
+        script.run_classic(program, spec, Path(spec.gateway))
+    else:
+        assert spec.engine is not None
+        log.emit("phase", phase="running", api="connect")
+        script.run_connect(program, spec, spec.engine)
+    return _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time()))
+
+
+def _watch_engine(engine: EngineRecord, directory: AttemptDirectory, log: EventLog) -> None:
+    """PySpark waits ten minutes for a server that is gone; we know at once when its process is."""
+    process = engine.process
+    if process is None:
+        return
+
+    def watch() -> None:
+        while process.alive:
+            time.sleep(0.5)
+        # The main thread may be about to tell of the same loss in better words, or just have finished.
+        time.sleep(0.3)
+        failure = Failure(
+            FailureKind.ENGINE_LOST, f"the Spark engine {engine.engine_id} (pid {process.pid}) is gone; see its log"
+        )
+        result = _record(directory, log, AttemptResult(AttemptState.FAILED, failure, time.time()))
+        if result.failure is failure:
+            os._exit(EXIT_CODES[AttemptState.FAILED])
+
+    threading.Thread(target=watch, name="engine-watch", daemon=True).start()

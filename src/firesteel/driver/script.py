@@ -1,0 +1,102 @@
+"""A plain PySpark program, run as if by `python program.py`, with a session that we choose."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from firesteel.driver import artifacts, gateway
+from firesteel.driver.attempt import AttemptSpec
+from firesteel.engines.record import EngineRecord
+from firesteel.jobgraph.model import Script
+
+
+def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> None:
+    """The program gets a session on the shared engine through SPARK_REMOTE."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    os.environ["SPARK_REMOTE"] = engine.remote(spec.attempt.session_id)
+    _accept_masters(SparkSession.Builder)
+    _accept_masters(ConnectSession.Builder)
+    _renew_session_after_stop(ConnectSession, spec, engine)
+    try:
+        _run(program)
+    finally:
+        _release(ConnectSession)
+
+
+def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:
+    """The program gets a JVM of its own, as under spark-submit in client mode."""
+    for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+        os.environ.pop(name, None)
+    gateway.take(home)
+    _ship_modules(spec)
+    _run(program)
+
+
+def _ship_modules(spec: AttemptSpec) -> None:
+    """Have SparkContext send the job's modules to its Python workers, as `--py-files` would."""
+    from pyspark import SparkContext
+
+    modules = [m for p in spec.graph.settings.artifacts.py_files if (m := artifacts.shippable(Path(p)))]
+    if not modules:
+        return
+    original = SparkContext._do_init
+
+    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for module in modules:
+            self.addPyFile(module)
+
+    SparkContext._do_init = initialise
+
+
+def _run(program: Script) -> None:
+    file = str(Path(program.file))
+    sys.argv = [file, *program.args]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+
+
+def _accept_masters(builder: Any) -> None:
+    """Many programs name a master for running on a laptop; here the cluster is chosen already, and PySpark would refuse."""
+
+    def master(self: Any, name: str) -> Any:
+        sys.stderr.write(f"firesteel: master({name!r}) is ignored; the program runs on the engine it was given\n")
+        return self
+
+    builder.master = master
+
+
+def _renew_session_after_stop(session_class: Any, spec: AttemptSpec, engine: EngineRecord) -> None:
+    """A stopped session's id is spent for good; a program that makes another session gets the next derived id."""
+    original = session_class.stop
+    count = 1
+
+    def stop(self: Any) -> None:
+        nonlocal count
+        count += 1
+        original(self)
+        renewed = str(uuid.uuid5(uuid.UUID(spec.attempt.session_id), str(count)))
+        os.environ["SPARK_REMOTE"] = engine.remote(renewed)
+
+    session_class.stop = stop
+
+
+def _release(session_class: Any) -> None:
+    """End the program's session with the program, as a driver's end would: queries it left running stop."""
+    with contextlib.suppress(Exception):
+        session = session_class.getActiveSession() or session_class._default_session
+        if session is not None and not session.is_stopped:
+            session.client.release_session()

@@ -1,0 +1,128 @@
+"""Streaming graphs: one query per sink, started and watched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any
+
+from firesteel.driver import artifacts
+from firesteel.driver.attempt import AttemptSpec, EventLog
+from firesteel.driver.cancel import Cancelled, CancelSwitch
+from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink
+from firesteel.spark.compiler import CompiledGraph
+from firesteel.spark.session import EngineSession
+
+POLL_SECONDS = 0.25
+DEFAULT_TRIGGER = "0 seconds"
+"""As fast as batches finish, which is Spark's own default."""
+
+
+def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
+    """Where a sink's query keeps its progress; the same for every attempt of a job."""
+    return sink.options.get("checkpointLocation") or f"{spec.checkpoints}/{sink.name}"
+
+
+def run(
+    spec: AttemptSpec, session: EngineSession, compiled: CompiledGraph, log: EventLog, cancel: CancelSwitch
+) -> None:
+    """Start a query per sink and return when all have ended; one that fails ends the others."""
+    queries: dict[str, Any] = {}
+    try:
+        log.emit("phase", phase="running")
+        for sink in spec.graph.sinks:
+            # A query that was started but not yet noted would be left running by a cancel in between.
+            with cancel.shielded():
+                query = _start(sink, spec, compiled.frames[sink.name])
+                queries[sink.name] = query
+            log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
+        _watch(queries, log)
+    except BaseException:
+        with contextlib.suppress(Cancelled):
+            for query in queries.values():
+                with contextlib.suppress(Exception):
+                    query.stop()
+        raise
+
+
+def _start(sink: Sink, spec: AttemptSpec, frame: Any) -> Any:
+    writer = frame.writeStream.queryName(sink.name).options(**sink.options)
+    writer = writer.option("checkpointLocation", checkpoint_location(sink, spec))
+    if sink.output_mode:
+        writer = writer.outputMode(sink.output_mode.value)
+    writer = writer.trigger(**trigger(sink, spec.graph))
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.foreach_batch:
+        return writer.foreachBatch(artifacts.resolve_function(sink.foreach_batch)).start()
+    writer = writer.format(sink.format)
+    return writer.toTable(sink.table) if sink.table else writer.start(sink.path)
+
+
+def trigger(sink: Sink, graph: JobGraph) -> dict[str, Any]:
+    text = sink.trigger or graph.settings.checkpoint_interval or DEFAULT_TRIGGER
+    return {"availableNow": True} if text == AVAILABLE_NOW else {"processingTime": text}
+
+
+def _watch(queries: dict[str, Any], log: EventLog) -> None:
+    seen: dict[str, int] = {}
+    open_queries = dict(queries)
+    while open_queries:
+        for name, query in list(open_queries.items()):
+            active = query.isActive
+            for progress in _new_progress(query, seen.get(name, -1)):
+                seen[name] = progress["batchId"]
+                _tell(log, name, progress)
+            if active:
+                continue
+            error = query.exception()
+            if error is not None:
+                error.firesteel_sink = name
+                raise error
+            del open_queries[name]
+            log.emit("sink", vertex=name, state="ended")
+        if open_queries:
+            time.sleep(POLL_SECONDS)
+
+
+def _new_progress(query: Any, last: int) -> list[dict[str, Any]]:
+    """Progress reports newer than batch `last`. Idle triggers report the coming batch again and again: once is enough."""
+    newest = query.lastProgress
+    if newest is None:
+        return []
+    data = _as_dict(newest)
+    if data["batchId"] <= last:
+        return []
+    if data["batchId"] == last + 1:
+        return [data]
+    recent = [_as_dict(p) for p in query.recentProgress]
+    by_batch = {p["batchId"]: p for p in recent if p["batchId"] > last}
+    return [by_batch[b] for b in sorted(by_batch)]
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:
+    data: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
+    return data
+
+
+def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> None:
+    if not progress.get("numInputRows") and not progress.get("durationMs", {}).get("addBatch"):
+        return  # a trigger that found nothing to do
+    observed = progress.get("observedMetrics") or {}
+    log.emit(
+        "batch",
+        vertex=name,
+        batch=progress["batchId"],
+        rows=progress.get("numInputRows", 0),
+        rows_per_second=progress.get("processedRowsPerSecond") or 0.0,
+        duration_ms=progress.get("durationMs", {}).get("triggerExecution", 0),
+        output_rows=progress.get("sink", {}).get("numOutputRows", -1),
+        state_rows=sum(s.get("numRowsTotal", 0) for s in progress.get("stateOperators", [])),
+        watermark=(progress.get("eventTime") or {}).get("watermark"),
+        sources=[
+            {"description": s.get("description", ""), "rows": s.get("numInputRows", 0)}
+            for s in progress.get("sources", [])
+        ],
+        vertices={k: v.get("rows") for k, v in observed.items()},
+    )

@@ -1,0 +1,44 @@
+"""Jobs whose supervisor died: their driver and engine may still run. Cancelling one ends what is left, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from firesteel.config import Configuration
+from firesteel.driver.attempt import AttemptState
+from firesteel.driver.batch import staged
+from firesteel.embedded.jobs import JobDirectory, JobStatus
+from firesteel.engines.launcher import stop_engine
+from firesteel.engines.record import EngineDirectory
+from firesteel.jobgraph.model import Mode
+from firesteel.processes import end
+from firesteel.types import AttemptId
+
+
+def end_orphan(directory: JobDirectory, configuration: Configuration) -> None:
+    """Ask the driver to end (it stops its work on the engine), then the engine, then record the result.
+
+    A driver that finished unwatched has written its result; that one counts.
+    """
+    record = directory.load()
+    if record.driver is not None:
+        end(record.driver, grace=configuration.driver.cancel_timeout)
+    engines = EngineDirectory(configuration.data.dir)
+    engine = engines.load(record.engine_id) if record.engine_id else None
+    if engine is not None and not engine.shared:
+        stop_engine(engines, engine, grace=configuration.engine.stop_timeout)
+    attempt = directory.attempt(max(record.attempt, 1))
+    result = attempt.read_result()
+    status = JobStatus(result.state.value) if result else JobStatus.CANCELED
+    directory.save(dataclasses.replace(record, status=status, ended_at=time.time(), driver=None))
+    graph = directory.graph()
+    if graph.mode is Mode.BATCH and graph.script is None:
+        for sink in graph.sinks:
+            files = staged(sink, AttemptId(directory.job_id, max(record.attempt, 1)))
+            if files is None:
+                continue
+            if result is not None and result.state is AttemptState.FINISHED:
+                files.cleanup()
+            else:
+                files.abandon()

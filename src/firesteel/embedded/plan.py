@@ -1,0 +1,100 @@
+"""What a graph and the configuration together ask for: which engine, which kind of driver."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.config import Configuration
+from firesteel.config.sections import ClassArchive
+from firesteel.engines.command import local_cores
+from firesteel.engines.launcher import LaunchOptions
+from firesteel.engines.record import EngineSpec
+from firesteel.jobgraph.model import JobGraph, ScriptApi
+from firesteel.spark.script_api import ScriptNeeds, analyse_script
+from firesteel.spark.settings import split_settings
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    engine: EngineSpec
+    launch: LaunchOptions
+    classic: bool
+    """The job is a script that needs a JVM of its own."""
+    needs: ScriptNeeds | None
+    """Why, for a script whose api was found by reading it."""
+    python: str
+    driver_environment: dict[str, str]
+
+    @staticmethod
+    def of(graph: JobGraph, configuration: Configuration) -> RunPlan:
+        needs: ScriptNeeds | None = None
+        classic = False
+        if graph.script is not None:
+            if graph.script.api is ScriptApi.AUTO:
+                search = [Path(p) for p in graph.settings.artifacts.py_files]
+                needs = analyse_script(Path(graph.script.file), search)
+                classic = needs.api == "classic"
+            else:
+                classic = graph.script.api is ScriptApi.CLASSIC
+        python = str(configuration.driver.python or sys.executable)
+        spark = dict(configuration.spark) | dict(graph.settings.spark)
+        kept = spark if classic else split_settings(spark).engine
+        return RunPlan(
+            engine=EngineSpec(
+                master=_master(graph, configuration.engine.master),
+                memory=_memory(graph, configuration.engine.memory),
+                spark=tuple(sorted(kept.items())),
+                jvm_options=tuple(configuration.engine.jvm_options),
+            ),
+            launch=launch_options(configuration),
+            classic=classic,
+            needs=needs,
+            python=python,
+            driver_environment={"PYSPARK_PYTHON": python, "PYTHONUNBUFFERED": "1"},
+        )
+
+
+def launch_options(configuration: Configuration) -> LaunchOptions:
+    return LaunchOptions(
+        cache_dir=configuration.data.cache_dir,
+        java_home=configuration.java.home,
+        python=str(configuration.driver.python or sys.executable),
+        start_timeout=configuration.engine.start_timeout,
+        stop_timeout=configuration.engine.stop_timeout,
+        class_archive=configuration.engine.class_archive is ClassArchive.AUTO,
+        ui=configuration.engine.ui,
+    )
+
+
+def _master(graph: JobGraph, master: str) -> str:
+    """A graph whose vertices ask for more cores than the master has gets more: the largest vertex has to fit."""
+    return _fixed_cores(master, max((math.ceil(v.resources.cpu) for v in graph.vertices if v.resources), default=0))
+
+
+def _fixed_cores(master: str, at_least: int) -> str:
+    """Local masters get a fixed number of cores, so that the record of an engine says what it has."""
+    cores = local_cores(master)
+    return f"local[{max(cores, at_least)}]" if cores else master
+
+
+def _memory(graph: JobGraph, memory: str) -> str:
+    asked = [v.resources.memory for v in graph.vertices if v.resources]
+    return max([memory, *asked], key=memory_bytes)
+
+
+def memory_bytes(text: str) -> int:
+    exponent: int = "kmgt".index(text[-1].lower()) + 1
+    return int(text[:-1]) * int(1024**exponent)
+
+
+def shared_engine_spec(configuration: Configuration) -> EngineSpec:
+    """The engine that a job without wishes of its own would get."""
+    return EngineSpec(
+        master=_fixed_cores(configuration.engine.master, 0),
+        memory=configuration.engine.memory,
+        spark=tuple(sorted(split_settings(configuration.spark).engine.items())),
+        jvm_options=tuple(configuration.engine.jvm_options),
+    )

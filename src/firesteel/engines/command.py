@@ -1,0 +1,136 @@
+"""The command line and the settings of an engine: pure functions of its spec."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from firesteel.engines.record import EngineRecord, EngineSpec
+
+CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+GATEWAY_SERVER = "pyspark-shell"
+
+LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+# Says at each start that native Hadoop is not there, and that /proc metrics are off: true of every laptop.
+logger.nativecode.name = org.apache.hadoop.util.NativeCodeLoader
+logger.nativecode.level = error
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = error
+"""
+
+
+def local_cores(master: str) -> int:
+    """How many tasks a local master runs at once."""
+    threads = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if threads is None:
+        return 0
+    if threads[1] is None:
+        return 1
+    return os.cpu_count() or 1 if threads[1] == "*" else int(threads[1])
+
+
+def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bool) -> dict[str, str]:
+    """Spark settings of an engine: ours underneath, the user's over them, and what must hold on top."""
+    defaults = {
+        "spark.app.name": f"firesteel-engine-{record.engine_id}",
+        # Hive's catalogue costs seconds at start; whoever has a metastore says so in spark.sql.catalogImplementation.
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(work_dir / "warehouse"),
+        "spark.local.dir": str(work_dir / "local"),
+        "spark.scheduler.mode": "FAIR",
+        # Only RocksDB state can be rescaled later, and it keeps large state off the heap.
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
+        "spark.ui.retainedTasks": "10000",
+        "spark.sql.ui.retainedExecutions": "200",
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,
+    }
+    required = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": record.spec.memory,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(record.port),
+        # Fail on a port that somebody took meanwhile; a silent move to the next one would be found by nobody.
+        "spark.port.maxRetries": "0",
+        # Work and sessions live until we end them, far beyond any failover (see decisions/0001).
+        "spark.connect.execute.manager.detachedTimeout": "1d",
+        "spark.connect.session.manager.defaultSessionTimeout": "7d",
+        "spark.connect.session.inactiveOperations.cacheExpiration": "1d",
+        # A second run on one checkpoint is refused, never allowed to stop the first one silently.
+        "spark.sql.streaming.stopActiveRunOnRestart": "false",
+        "spark.ui.enabled": "true" if ui else "false",
+    }
+    if ui:
+        required |= {
+            "spark.ui.port": str(record.ui_port),
+            "spark.ui.killEnabled": "false",
+            "spark.ui.filters": "org.apache.spark.ui.JWSFilter",
+            "spark.org.apache.spark.ui.JWSFilter.param.secretKey": record.ui_secret,
+        }
+    return defaults | dict(record.spec.spark) | required
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """A Java properties file. Settings go through a private file, not argv, because some are secrets (S27)."""
+    escape = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+    key = str.maketrans({"\\": "\\\\", " ": "\\ ", ":": "\\:", "=": "\\=", "#": "\\#", "!": "\\!"})
+
+    def value(text: str) -> str:
+        escaped = text.translate(escape)
+        return "\\" + escaped if escaped.startswith(" ") else escaped
+
+    return "".join(f"{k.translate(key)}={value(v)}\n" for k, v in sorted(settings.items()))
+
+
+def submit_command(
+    *,
+    java: Path,
+    module_options: list[str],
+    class_path: list[Path],
+    spec: EngineSpec,
+    main: str,
+    properties_file: Path,
+    log4j_file: Path,
+    archive_options: list[str],
+) -> list[str]:
+    """spark-submit without its two shell scripts and its launcher JVM: half a second less, and a class path we know,
+    which a class-data archive needs."""
+    command = [
+        str(java),
+        f"-Xmx{spec.memory}",
+        # A JVM that ran out of memory is in no state to be trusted; it goes, and its jobs are tried elsewhere.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-XX:-UsePerfData",
+        *module_options,
+        f"-Dlog4j2.configurationFile={log4j_file.as_uri()}",
+        *archive_options,
+        *spec.jvm_options,
+        "-cp",
+        os.pathsep.join(str(p) for p in class_path),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--master",
+        spec.master,
+        "--properties-file",
+        str(properties_file),
+        "--load-spark-defaults",
+    ]
+    if main == GATEWAY_SERVER:
+        return [*command, GATEWAY_SERVER]
+    return [*command, "--class", main, "spark-internal"]

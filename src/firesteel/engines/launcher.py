@@ -1,0 +1,225 @@
+"""Start, find and end engines.
+
+An engine is a Spark application with a Connect endpoint in a process group of its own. It outlives whoever started it, and
+its record in the `EngineDirectory` lets the next one find it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from firesteel.engines import archive, command
+from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
+from firesteel.errors import EngineStartError
+from firesteel.files import private_dir, tail, write_atomically
+from firesteel.processes import ProcessIdentity, end
+from firesteel.spark.java import class_path, find_java, module_options, spark_home
+
+# The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
+_NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
+
+_KEPT_ENVIRONMENT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_LOCAL_IP")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    cache_dir: Path
+    java_home: Path | None = None
+    python: str = sys.executable
+    start_timeout: float = 90.0
+    stop_timeout: float = 15.0
+    class_archive: bool = True
+    ui: bool = True
+
+
+def engine_environment(extra: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a Spark process: ours, without the variables that would steer Spark behind our back."""
+    kept = {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) or k in _KEPT_ENVIRONMENT}
+    # Hash seeds must agree between Python workers of one application, which Spark asks of its launcher.
+    return kept | {"PYTHONHASHSEED": "0"} | dict(extra)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def start_engine(
+    directory: EngineDirectory,
+    spec: EngineSpec,
+    options: LaunchOptions,
+    *,
+    wait: bool = True,
+    shared: bool = False,
+    record_archive: Path | None = None,
+) -> EngineRecord:
+    """Start an engine and (by default) wait until it answers.
+
+    The record is written before the process starts, and completed afterwards. Raises EngineStartError with the last
+    lines of the log when Spark dies or stays silent; nothing of the attempt is left running then.
+    """
+    java = find_java(options.java_home)
+    home = spark_home()
+    jars = class_path(home)
+    engine_id = secrets.token_hex(8)
+    record = EngineRecord(
+        engine_id=engine_id,
+        spec=spec,
+        # The name, not the number: PySpark sends a token over plain TCP to `localhost` only.
+        host="localhost",
+        port=free_port(),
+        token=secrets.token_urlsafe(24),
+        ui_port=free_port() if options.ui else 0,
+        ui_secret=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() if options.ui else "",
+        cores=command.local_cores(spec.master) or int(dict(spec.spark).get("spark.cores.max", "1")),
+        started_at=time.time(),
+        shared=shared,
+    )
+    directory.save(record)
+    work = directory.home(engine_id)
+    private_dir(work / "local")
+    settings = command.engine_settings(record, work_dir=work, python=options.python, ui=options.ui)
+    write_atomically(work / "spark.properties", command.properties(settings))
+    write_atomically(work / "log4j2.properties", command.LOG4J)
+    if record_archive is not None:
+        archive_options = archive.record_options(java, record_archive)
+    elif options.class_archive:
+        archive_options = archive.use_options(java, archive.archive_path(options.cache_dir, java, jars))
+    else:
+        archive_options = []
+    argv = command.submit_command(
+        java=java.executable,
+        module_options=module_options(java),
+        class_path=jars,
+        spec=spec,
+        main=command.CONNECT_SERVER,
+        properties_file=work / "spark.properties",
+        log4j_file=work / "log4j2.properties",
+        archive_options=archive_options,
+    )
+    with directory.log(engine_id).open("ab") as log:
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", _NOTE_PID_AND_EXEC, str(work / "pid"), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env=engine_environment(
+                {
+                    "JAVA_HOME": str(java.home),
+                    "SPARK_HOME": str(home),
+                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": record.token,
+                    "FIRESTEEL_ENGINE_ID": engine_id,
+                }
+            ),
+            start_new_session=True,
+        )
+    process = ProcessIdentity.of(child.pid)
+    record = dataclasses.replace(record, process=process)
+    directory.save(record)
+    # The engine is meant to outlive us; nobody waits for it as a child, except here while we still may.
+    child.returncode = 0
+    if wait:
+        wait_until_ready(directory, record, options)
+    return record
+
+
+def wait_until_ready(
+    directory: EngineDirectory,
+    record: EngineRecord,
+    options: LaunchOptions,
+    *,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> None:
+    """Return once the Connect port accepts a connection; the first session proves the rest."""
+    deadline = time.monotonic() + options.start_timeout
+    log = directory.log(record.engine_id)
+    while not port_open(record):
+        _reap(record)
+        if record.process is None or not record.process.alive:
+            text = tail(log)
+            remove(directory, record.engine_id)
+            raise EngineStartError(f"the Spark engine ended while it was starting (master {record.spec.master})", text)
+        if cancelled() or time.monotonic() > deadline:
+            text = tail(log)
+            stop_engine(directory, record, grace=2)
+            reason = "start was cancelled" if cancelled() else f"did not answer within {options.start_timeout:g} s"
+            raise EngineStartError(f"the Spark engine {reason} (master {record.spec.master})", text)
+        time.sleep(0.02)
+
+
+def port_open(record: EngineRecord) -> bool:
+    try:
+        socket.create_connection((record.host, record.port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def healthy(record: EngineRecord) -> bool:
+    """The process is the one that we started, and its endpoint accepts connections."""
+    if record.spec.attached:
+        return port_open(record)
+    return record.process is not None and record.process.alive and port_open(record)
+
+
+def attach(url: str, token: str = "") -> EngineRecord:
+    """An engine that somebody else runs, given as `sc://host:port`."""
+    parts = urlsplit(url)
+    parameters = dict(p.partition("=")[::2] for p in parts.path.lstrip("/;").split(";") if p)
+    host = parts.hostname or "localhost"
+    return EngineRecord(
+        engine_id=f"attached-{host}-{parts.port or 15002}",
+        spec=EngineSpec(master=f"sc://{parts.netloc}"),
+        host="localhost" if host == "127.0.0.1" else host,
+        port=parts.port or 15002,
+        token=token or parameters.get("token", ""),
+        tls=parameters.get("use_ssl", "false") == "true",
+    )
+
+
+def stop_engine(directory: EngineDirectory, record: EngineRecord, *, grace: float) -> bool:
+    """End an engine gracefully, then surely, and forget it. True when it ended by itself."""
+    clean = True
+    if record.process is not None:
+        clean = end(record.process, grace=grace)
+        _reap(record)
+    remove(directory, record.engine_id)
+    return clean
+
+
+def remove(directory: EngineDirectory, engine_id: str) -> None:
+    shutil.rmtree(directory.home(engine_id), ignore_errors=True)
+
+
+def sweep(directory: EngineDirectory) -> list[str]:
+    """Forget engines whose process is gone; returns their ids."""
+    gone = [r.engine_id for r in directory.all() if r.process is None or not r.process.alive]
+    # A record without a process younger than a minute may belong to a start that is under way.
+    fresh = {r.engine_id for r in directory.all() if r.process is None and time.time() - r.started_at < 60}
+    for engine_id in (ids := [e for e in gone if e not in fresh]):
+        remove(directory, engine_id)
+    return ids
+
+
+def _reap(record: EngineRecord) -> None:
+    """Collect the engine's exit status if it was our child, so that it does not stay as a zombie."""
+    if record.process is not None:
+        try:
+            os.waitpid(record.process.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass

@@ -1,0 +1,130 @@
+"""What is written down about an engine, so that it can be found after the death of whoever started it.
+
+One private directory per engine: `engine.json` (this record), `pid` (written by the engine's own process before it becomes
+Java, so there is no moment at which an engine runs that nobody could find), `spark.properties`, `engine.log`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firesteel.files import private_dir, read_json, write_json
+from firesteel.processes import ProcessIdentity
+
+RECORD = "engine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What kind of engine: two engines of one spec are interchangeable for a job."""
+
+    master: str
+    memory: str = "1g"
+    spark: tuple[tuple[str, str], ...] = ()
+    jvm_options: tuple[str, ...] = ()
+
+    @property
+    def attached(self) -> bool:
+        """Pointed to, not started by us."""
+        return self.master.startswith("sc://")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRecord:
+    engine_id: str
+    spec: EngineSpec
+    host: str
+    port: int
+    token: str = field(repr=False, default="")
+    ui_port: int = 0
+    ui_secret: str = field(repr=False, default="")
+    cores: int = 1
+    process: ProcessIdentity | None = None
+    started_at: float = 0.0
+    tls: bool = False
+    shared: bool = False
+    """Started to be used by many runs (`firesteel engine start`); a run never stops it."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def remote(self, session_id: str) -> str:
+        """The Spark Connect URL of one session on this engine."""
+        parts = ["user_id=firesteel", f"session_id={session_id}"]
+        if self.tls:
+            parts.append("use_ssl=true")
+        if self.token:
+            parts.append(f"token={self.token}")
+        return f"sc://{self.host}:{self.port}/;{';'.join(parts)}"
+
+    def as_json(self) -> dict[str, object]:
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, object]) -> EngineRecord:
+        values = dict(data)
+        spec = dict(values.pop("spec"))  # type: ignore[call-overload]
+        process = values.pop("process", None)
+        return EngineRecord(
+            spec=EngineSpec(
+                master=spec["master"],
+                memory=spec["memory"],
+                spark=tuple((k, v) for k, v in spec["spark"]),
+                jvm_options=tuple(spec["jvm_options"]),
+            ),
+            process=ProcessIdentity(**process) if process else None,  # type: ignore[arg-type]
+            **values,  # type: ignore[arg-type]
+        )
+
+
+class EngineDirectory:
+    """The engines that were started from one data directory, alive or left behind."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.root = private_dir(data_dir / "engines")
+
+    def home(self, engine_id: str) -> Path:
+        return self.root / engine_id
+
+    def log(self, engine_id: str) -> Path:
+        return self.home(engine_id) / "engine.log"
+
+    def save(self, record: EngineRecord) -> None:
+        private_dir(self.home(record.engine_id))
+        write_json(self.home(record.engine_id) / RECORD, record.as_json())
+
+    def load(self, engine_id: str) -> EngineRecord | None:
+        """The record, completed with the pid that the engine's process wrote itself; None if there is none readable."""
+        home = self.home(engine_id)
+        try:
+            data = read_json(home / RECORD)
+            record = EngineRecord.from_json(data) if data else None
+        except (ValueError, TypeError, KeyError):
+            return None
+        if record is None or record.process is not None:
+            return record
+        return dataclasses.replace(record, process=self.written_process(engine_id))
+
+    def written_process(self, engine_id: str) -> ProcessIdentity | None:
+        """Who wrote the `pid` file: (pid, start) of the shell that became Java by exec, which keeps both."""
+        try:
+            pid = int((self.home(engine_id) / "pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        found = ProcessIdentity.of(pid)
+        if found is None:
+            return None
+        try:
+            marked = f"FIRESTEEL_ENGINE_ID={engine_id}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            marked = True  # no /proc here: the pid file is all there is
+        return found if marked else None
+
+    def all(self) -> list[EngineRecord]:
+        return [r for d in sorted(self.root.iterdir()) if d.is_dir() and (r := self.load(d.name)) is not None]
+
+    def alive(self) -> list[EngineRecord]:
+        return [r for r in self.all() if r.process is not None and r.process.alive]

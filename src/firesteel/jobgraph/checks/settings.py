@@ -1,0 +1,38 @@
+"""Spark settings of a job: which are the engine's own business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from .context import Context
+
+RESERVED: Mapping[str, str] = {
+    "spark.master": "the engine decides where Spark runs",
+    "spark.remote": "the engine decides where Spark runs",
+    "spark.submit.*": "the engine decides how Spark is started",
+    "spark.connect.*": "the connection to the engine is Firesteel's",
+    "spark.app.id": "Firesteel knows applications by their id",
+    "spark.ui.*": "the user interface belongs to the engine",
+    "spark.driver.host": "the engine decides where Spark listens",
+    "spark.driver.bindAddress": "the engine decides where Spark listens",
+    "spark.driver.extraClassPath": "other jobs share the driver; name jars in settings.artifacts.jars",
+    "spark.driver.extraJavaOptions": "other jobs share the driver",
+    "spark.executor.extraClassPath": "other jobs share the executors; name jars in settings.artifacts.jars",
+    "spark.plugins": "plugins are loaded when the engine starts",
+    "spark.extraListeners": "listeners are loaded when the engine starts",
+    "spark.sql.streaming.checkpointLocation": "Firesteel keeps the checkpoints of a job",
+    "spark.sql.streaming.stopActiveRunOnRestart": "Firesteel decides which run of a query may live",
+    "spark.authenticate*": "the engine's secrets are not a job's",
+}
+
+
+def check(c: Context) -> None:
+    for key in c.graph.settings.spark:
+        field = ("settings", "spark", key)
+        if not key.startswith("spark."):
+            c.add_top(field, "a Spark setting begins with 'spark.'", f"write spark.{key}, or put it into options")
+            continue
+        reason = next((why for pattern, why in RESERVED.items() if fnmatchcase(key, pattern)), None)
+        if reason:
+            c.add_top(field, f"cannot be set by a job: {reason}", "remove it")

@@ -1,0 +1,139 @@
+"""What the text of a query says about itself: does it parse, which tables does it read.
+
+sqlglot stands in for Spark's parser, which runs in a JVM that is not there yet when a pipeline is checked. It knows
+most of Spark's dialect but not all, so what it cannot parse is a suspicion, not an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+_BARE_TABLE = re.compile(r"\s*table\s+(`[^`]+`|[\w.`]+)\s*;?\s*", re.IGNORECASE)
+_AFTER_KEYWORD = re.compile(r"\b(?:from|join|table)\s+`?(\w+)`?(?!\s*[.(\w`])", re.IGNORECASE)
+_LITERALS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SqlError:
+    message: str
+    line: int | None = None
+    """From 1, within the query."""
+    column: int | None = None
+    certain: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    reads: tuple[str, ...]
+    """Unqualified tables that the query reads and does not define itself, in order of appearance, each once."""
+    error: SqlError | None = None
+
+
+@lru_cache(maxsize=512)
+def read_query(text: str) -> Query:
+    """What `text` reads. With an error, `reads` is a guess from the words after FROM and JOIN."""
+    bare = _BARE_TABLE.fullmatch(text)
+    if bare:
+        name = bare[1].strip("`")
+        return Query(() if "." in bare[1] else (name,))
+
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import ParseError, SqlglotError
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns about statements that we report ourselves
+    try:
+        parsed = sqlglot.parse(text, dialect="spark")
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        return Query(_guess(text), SqlError(_in_our_words(first), first.get("line"), first.get("col")))
+    except SqlglotError as error:
+        return Query(_guess(text), SqlError(str(error).splitlines()[0]))
+    found = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
+    if len(found) != 1:
+        message = f"it holds {len(found)} statements, not one" if found else "it is empty"
+        return Query(_guess(text), SqlError(message, certain=True))
+    return _read_statement(found[0], text)
+
+
+def _read_statement(statement: Any, text: str) -> Query:
+    from sqlglot import exp
+
+    if isinstance(statement, exp.Insert | exp.Create | exp.Drop | exp.Delete | exp.Update | exp.Merge | exp.Set):
+        return Query((), SqlError(f"{statement.key.upper()} is not a query", certain=True))
+    if not isinstance(statement, exp.Query | exp.Values):
+        return Query(_guess(text), SqlError("it does not begin like a query"))
+    return Query(tuple(dict.fromkeys(_tables(statement))))
+
+
+def _tables(root: object) -> list[str]:
+    from sqlglot import exp
+
+    assert isinstance(root, exp.Expression)
+    found: list[tuple[int, str]] = []
+    for node in root.walk(bfs=False):
+        if isinstance(node, exp.Table) and not node.find_ancestor(exp.Hint):
+            name = node.name
+            if not name or node.db or node.catalog:
+                continue
+            if name.lower() == "stream" and node.alias:  # FROM STREAM orders
+                name = node.alias
+            if not _defined_by_query(node, name):
+                found.append((_position(node), name))
+        elif (
+            isinstance(node, exp.Anonymous) and node.name.lower() in ("table", "stream") and len(node.expressions) == 1
+        ):
+            argument = node.expressions[0]  # f(TABLE(orders)), STREAM(orders)
+            if isinstance(argument, exp.Column) and not argument.table and not _defined_by_query(node, argument.name):
+                found.append((_position(argument), argument.name))
+    return [name for _, name in sorted(found, key=lambda f: f[0])]
+
+
+def _position(node: Any) -> int:
+    """Where in the text the table stands: the tree has the common table expressions last."""
+    return int(getattr(node.this, "meta", {}).get("start", 0))
+
+
+def _defined_by_query(node: object, name: str) -> bool:
+    """Whether `name` is a common table expression where `node` stands: those before it, and all once they are done."""
+    from sqlglot import exp
+
+    assert isinstance(node, exp.Expression)
+    inside: exp.CTE | None = None
+    current = node.parent
+    while current is not None:
+        if isinstance(current, exp.CTE):
+            inside = current
+        with_ = next((a for a in current.args.values() if isinstance(a, exp.With)), None)
+        if with_ is not None:
+            for cte in with_.expressions:
+                own = cte is inside
+                if own and not with_.args.get("recursive"):
+                    break
+                if cte.alias.lower() == name.lower():
+                    return True
+                if own:
+                    break
+        current = current.parent
+    return False
+
+
+def _in_our_words(error: Mapping[str, Any]) -> str:
+    description = str(error.get("description") or "")
+    if description.startswith("Required keyword"):
+        what = "something is missing"
+    elif description.startswith("Expected") and "but got" in description:
+        what = description.split(" but got", maxsplit=1)[0].lower()
+    else:
+        what = "unexpected text"
+    near = error.get("highlight")
+    return f"{what} at '{near}'" if near else what
+
+
+def _guess(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_AFTER_KEYWORD.findall(_LITERALS.sub(" ", text))))

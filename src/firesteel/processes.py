@@ -1,0 +1,86 @@
+"""Processes that outlive their parent: naming them so that a pid that was used again is never mistaken for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A pid and when it started: together they name one process for as long as the machine is up (F18)."""
+
+    pid: int
+    started: str
+
+    @staticmethod
+    def of(pid: int) -> ProcessIdentity | None:
+        """The identity of the process that has `pid` now; None when there is none (or only a zombie)."""
+        started = _start_mark(pid)
+        return ProcessIdentity(pid, started) if started else None
+
+    @property
+    def alive(self) -> bool:
+        return _start_mark(self.pid) == self.started
+
+    def signal(self, number: int, *, group: bool = False) -> bool:
+        """Send a signal to the process (or to its whole group); False when it is gone already."""
+        if not self.alive:
+            return False
+        try:
+            if group:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait(self, timeout: float) -> bool:
+        """True once the process is gone. Polls: it need not be our child."""
+        deadline = time.monotonic() + timeout
+        while self.alive:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+
+def end(process: ProcessIdentity, *, grace: float) -> bool:
+    """End a process group gracefully, then surely. True when SIGTERM was enough."""
+    if process.signal(signal.SIGTERM) and process.wait(grace):
+        _sweep(process)
+        return True
+    clean = not process.alive
+    _sweep(process)
+    process.wait(5)
+    return clean
+
+
+def _sweep(process: ProcessIdentity) -> None:
+    """Kill what is left of the group. Safe once the leader is gone too: a pid is not given to a new
+    process while a group still bears it, and an empty group is an error that we expect."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _start_mark(pid: int) -> str:
+    if _PROC.is_dir():
+        try:
+            text = (_PROC / str(pid) / "stat").read_text()
+        except (OSError, UnicodeDecodeError):
+            return ""
+        # The command name, in parentheses, may hold anything; fields count from behind its closing one.
+        fields = text.rpartition(")")[2].split()
+        return "" if fields[0] in "ZX" else fields[19]
+    out = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = out.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip()

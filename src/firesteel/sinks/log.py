@@ -1,0 +1,154 @@
+"""One sink's directory in the target: what was begun, what was decided, what is done, and the way from one to the next.
+
+    <target>/_firesteel/<job id>-<vertex>/
+        attempt-<n>.begun     attempt n was let to write; without it nothing of attempt n may be decided
+        attempt-<n>/          Spark writes here
+        commit.json           the decision; made exclusively, never changed
+        done                  the decision is carried out
+
+Order is everything: `begun` before Spark, `commit.json` before the first move, all moves before the first removal,
+`done` last. Taking the directory away goes begun, staging, commit.json, done: whoever still finds a record finds its
+`done` too, and whoever writes a record too late finds no `begun` and takes it back.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from firesteel.errors import CommitConflictError
+from firesteel.sinks.plan import SUCCESS, emptied_directories
+from firesteel.sinks.record import CommitRecord, Committed, Decision, decode, decode_done, encode, encode_done
+from firesteel.sinks.store import FileStore, Kind, Move, lost
+
+logger = logging.getLogger(__name__)
+
+PRIVATE = "_firesteel"
+_RECORD = "commit.json"
+_DONE = "done"
+_BEGUN = ".begun"
+_ATTEMPT = re.compile(r"attempt-\d+")
+
+
+class CommitLog:
+    """The directory of one (job, vertex) under `target`. Holds no state of its own: every call asks the store."""
+
+    def __init__(self, store: FileStore, target: str, name: str) -> None:
+        self._store = store
+        self._target = target
+        self.name = name
+        self.directory = f"{target}/{PRIVATE}/{name}"
+
+    def staging(self, attempt: int) -> str:
+        return f"{self.directory}/attempt-{attempt}"
+
+    def begin(self, attempt: int) -> None:
+        self._store.make_directory(self.directory)
+        self._store.write(self._begun(attempt), b"")
+
+    def has_begun(self, attempt: int) -> bool:
+        return self._store.kind(self._begun(attempt)) is Kind.FILE
+
+    def _begun(self, attempt: int) -> str:
+        return f"{self.staging(attempt)}{_BEGUN}"
+
+    def is_empty(self) -> bool:
+        return not self._store.names(self.directory)
+
+    def done(self) -> Committed | None:
+        return decode_done(self._store.read(f"{self.directory}/{_DONE}"))
+
+    def record(self) -> CommitRecord | None:
+        """The decision, None while there is none.
+
+        Raises:
+            CommitConflictError: there is one that cannot be read.
+        """
+        path = f"{self.directory}/{_RECORD}"
+        data = self._store.read(path)
+        if data is None:
+            return None
+        record = decode(data, path)
+        if f"{record.job_id}-{record.vertex}" != self.name:
+            raise CommitConflictError(
+                f"{path} is the record of {record.job_id}-{record.vertex} — move it back to that directory"
+            )
+        return record
+
+    def decide(self, record: CommitRecord) -> CommitRecord:
+        """Make `record` the decision, or return the one that another process made before."""
+        try:
+            if self._store.create(f"{self.directory}/{_RECORD}", encode(record)):
+                return record
+        except FileNotFoundError as e:
+            raise self._cleaned_up() from e
+        decided = self.record()
+        if decided is None:
+            raise self._cleaned_up()
+        return decided
+
+    def withdraw(self) -> None:
+        """Take back a decision that this process just made on an attempt whose job is over and cleaned up."""
+        self._store.remove([f"{self.directory}/{_RECORD}"])
+
+    def _cleaned_up(self) -> CommitConflictError:
+        return CommitConflictError(
+            f"{self.directory} was cleaned up meanwhile: the job has ended elsewhere and nothing was committed here — "
+            "look at the job's recorded result"
+        )
+
+    def apply(self, record: CommitRecord) -> Committed:
+        """Carry out a commit. Any number of processes may do so at once or again, up to the clean-up.
+
+        Raises:
+            CommitConflictError: a file is lost, or the attempt is cleaned up. Nothing is removed then.
+        """
+        done = self.done()
+        if done is not None:
+            return done
+        if record.decision is not Decision.COMMIT or not self.has_begun(record.attempt):
+            raise self._cleaned_up()
+        self._move(record)
+        self._remove(record)
+        self._store.touch(f"{self._target}/{SUCCESS}")
+        if self.has_begun(record.attempt):  # else another process finished it and cleaned up: put nothing back
+            self._store.write(f"{self.directory}/{_DONE}", encode_done(record.committed))
+        logger.info("committed attempt %d of %s: %d files", record.attempt, self.name, len(record.files))
+        return record.committed
+
+    def _move(self, record: CommitRecord) -> None:
+        """Bring every staged file into place; checks what an earlier try moved before it moves more."""
+        staging = self.staging(record.attempt)
+        present = self._store.sizes(staging)
+        moves = [Move(f"{staging}/{f.staged}", f"{self._target}/{f.final}", f.size) for f in record.files]
+        for f in record.files:
+            if present.get(f.staged, f.size) != f.size:
+                raise CommitConflictError(
+                    f"{staging}/{f.staged} has {present[f.staged]} bytes, {f.size} were committed: attempt "
+                    f"{record.attempt} was written again after its commit — run Spark once per attempt"
+                )
+        waiting = [m for m, f in zip(moves, record.files, strict=True) if f.staged in present]
+        gone = [m for m, f in zip(moves, record.files, strict=True) if f.staged not in present]
+        self._check_moved(gone)
+        self._store.move(waiting)
+
+    def _check_moved(self, moves: list[Move]) -> None:
+        for move, size in zip(moves, self._store.sizes_of([m.target for m in moves]), strict=True):
+            if size != move.size:
+                raise lost(move, size)
+
+    def _remove(self, record: CommitRecord) -> None:
+        self._store.remove([f"{self._target}/{path}" for path in record.remove])
+        self._store.remove_empty([f"{self._target}/{d}" for d in emptied_directories(record.remove)])
+
+    def remove(self) -> None:
+        """Take the directory away, and its parent when this was the last one. The order is part of the protocol."""
+        names = self._store.names(self.directory)
+        self._store.remove([f"{self.directory}/{n}" for n in names if n.endswith(_BEGUN)])
+        for name in names:
+            if _ATTEMPT.fullmatch(name):
+                self._store.remove_tree(f"{self.directory}/{name}")
+        self._store.remove([f"{self.directory}/{_RECORD}"])
+        self._store.remove([f"{self.directory}/{_DONE}"])
+        self._store.remove_tree(self.directory)
+        self._store.remove_empty([f"{self._target}/{PRIVATE}"])

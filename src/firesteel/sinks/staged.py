@@ -1,0 +1,204 @@
+"""A batch file sink that commits exactly once: Spark writes aside, a recorded decision moves the files into place.
+
+    sink = StagedFileSink("/data/out", job_id, "out", overwrite=True)
+    if sink.begin(attempt) is Begin.RUN:
+        df.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(sink.staging_path(attempt))
+        sink.commit(attempt)
+    # ... the job's result is recorded ...
+    sink.cleanup()
+
+Whatever dies in between, the next `begin`, `commit` or `abandon` finishes or discards what was begun. Why each step
+stands where it stands: docs/decisions/0002-exactly-once-file-sinks.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem
+from firesteel.jobgraph.model import NAME_PATTERN
+from firesteel.sinks import plan
+from firesteel.sinks.log import PRIVATE, CommitLog
+from firesteel.sinks.record import CommitRecord, Committed, Decision
+from firesteel.sinks.store import FileStore, Kind, open_store
+from firesteel.types import JobID, parse_job_id
+
+logger = logging.getLogger(__name__)
+
+
+class Begin(Enum):
+    RUN = "run Spark into staging_path(attempt), then commit(attempt)"
+    ALREADY_COMMITTED = "an earlier attempt's rows are in place; do not run Spark"
+
+
+class StagedFileSink:
+    """The commit of one sink of one job. Blocking; holds no state, so any process may make one for the same sink.
+
+    An attempt number stands for one run of Spark: running it again after its process died is fine, running it twice
+    at the same time is not (take the next number).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        job_id: JobID,
+        vertex: str,
+        *,
+        overwrite: bool,
+        dynamic_partitions: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        store: FileStore | None = None,
+    ) -> None:
+        """
+        Args:
+            path: The target directory as Spark gets it: an absolute local path or a URI.
+            overwrite: Replace what is there at the time of the commit; else append.
+            dynamic_partitions: With `overwrite`: replace only in those partitions that get rows.
+            storage_options: For fsspec, see `open_store`.
+            store: In place of the one that `path` names.
+        """
+        parse_job_id(job_id)
+        if not re.fullmatch(NAME_PATTERN, vertex):
+            raise ValueError(f"a vertex name is a plain identifier, not {vertex!r}")
+        self._uri = path.rstrip("/")
+        self._vertex = vertex
+        self._job_id = job_id
+        self._overwrite = overwrite
+        self._dynamic = dynamic_partitions
+        named, self._target = open_store(path, vertex, storage_options or {})
+        self._store = store or named
+        self._log = CommitLog(self._store, self._target, f"{job_id}-{vertex}")
+
+    def staging_path(self, attempt: int) -> str:
+        """Where Spark writes attempt `attempt`, in the spelling of the path that the user gave."""
+        return f"{self._uri}/{PRIVATE}/{self._log.name}/attempt-{attempt}"
+
+    def begin(self, attempt: int) -> Begin:
+        """Say whether this attempt has to run; finishes a commit that an earlier one decided.
+
+        Raises:
+            InvalidPipelineError: the target is a file.
+            CommitConflictError: the job was abandoned, or its record cannot be read.
+        """
+        if self._settle() is not None:
+            return Begin.ALREADY_COMMITTED
+        if self._store.kind(self._target) is Kind.FILE:
+            fix = "name a directory; Spark writes one file per partition into it"
+            raise InvalidPipelineError([Problem(f"'{self._uri}' is a file", fix, vertex=self._vertex, field="path")])
+        self._log.begin(attempt)
+        return Begin.RUN
+
+    def commit(self, attempt: int) -> Committed:
+        """Put the rows of `attempt` in place, or those of the attempt that was decided before.
+
+        Returns:
+            What is in place now; its `attempt` says whose rows won.
+
+        Raises:
+            CommitConflictError: Spark's write is not complete, the job is over, or a record cannot be applied.
+        """
+        settled = self._settle()
+        if settled is not None:
+            return settled
+        if not self._log.has_begun(attempt):
+            raise CommitConflictError(
+                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and is cleaned up — "
+                f"call begin({attempt}) before Spark writes"
+            )
+        record = self._plan(attempt)
+        decided = self._log.decide(record)
+        if decided is record and not self._log.has_begun(attempt):
+            # The job was committed and cleaned up by others while we planned; our record came after the end.
+            self._log.withdraw()
+        return self._finish(decided)
+
+    def abandon(self) -> Committed | None:
+        """Give the sink up. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.
+
+        Otherwise the sink is closed first (a late `commit` of any attempt fails), then its staged files are removed.
+        """
+        if self._log.done() is None and self._is_leftover():
+            self._log.remove()
+            return None
+        settled = self._settle_or_abandon()
+        if settled is None:
+            self._log.remove()
+        return settled
+
+    def cleanup(self) -> None:
+        """Remove everything of ours but the rows. Only once the job's result is recorded: the sink forgets it.
+
+        May be repeated. A commit that is decided and not carried out is carried out first.
+        """
+        if self.abandon() is not None:
+            self._log.remove()
+
+    def _settle(self) -> Committed | None:
+        """Finish what is decided; None when nothing is."""
+        done = self._log.done()
+        if done is not None:
+            return done
+        record = self._log.record()
+        return None if record is None else self._finish(record)
+
+    def _finish(self, record: CommitRecord) -> Committed:
+        if record.decision is Decision.ABANDON:
+            raise CommitConflictError(f"sink '{self._vertex}' of job {self._job_id} was abandoned — submit a new job")
+        return self._log.apply(record)
+
+    def _is_leftover(self) -> bool:
+        """Whether no decision can come from here any more: nothing is there, or what an interrupted clean-up left."""
+        if self._log.is_empty():
+            return True
+        record = self._log.record()
+        if record is None:
+            return False
+        return record.decision is Decision.ABANDON or not self._log.has_begun(record.attempt)
+
+    def _settle_or_abandon(self) -> Committed | None:
+        settled = self._settle()
+        if settled is None:
+            decided = self._log.decide(CommitRecord(Decision.ABANDON, self._job_id, self._vertex))
+            if decided.decision is Decision.COMMIT:
+                return self._log.apply(decided)
+        return settled
+
+    def _plan(self, attempt: int) -> CommitRecord:
+        staging = self._log.staging(attempt)
+        files = plan.staged_files(
+            self._store.sizes(staging), self._job_id, self._vertex, attempt, where=self.staging_path(attempt)
+        )
+        remove = self._replaced(plan.touched_directories(files) if self._dynamic else ("",)) if self._overwrite else ()
+        return CommitRecord(Decision.COMMIT, self._job_id, self._vertex, attempt, files, remove)
+
+    def _replaced(self, within: tuple[str, ...]) -> tuple[str, ...]:
+        """What an overwrite removes. A commit of another job that is under way comes first, wholly.
+
+        A snapshot that caught half of it would delete that half and leave the other. Files of a commit appear after its
+        record, so a snapshot after which no record is open contains whole commits only.
+        """
+        while True:
+            existing = self._store.sizes(self._target, within)
+            if not self._finish_others():
+                return plan.replaced_files(existing.keys(), self._job_id, self._vertex)
+
+    def _finish_others(self) -> bool:
+        """Roll forward open commits of other sinks in this target; whether there was one."""
+        any_open = False
+        for name in self._store.names(f"{self._target}/{PRIVATE}"):
+            log = CommitLog(self._store, self._target, name)
+            if name == self._log.name or log.done() is not None:
+                continue
+            try:
+                record = log.record()
+                if record is not None and record.decision is Decision.COMMIT:
+                    log.apply(record)
+                    any_open = True
+            except CommitConflictError as e:
+                # It can never be finished. Replacing what it left is what an overwrite is for.
+                logger.warning("sink '%s' replaces an unfinished commit: %s", self._vertex, e)
+        return any_open

@@ -1,0 +1,192 @@
+"""JobGraph to one lazy DataFrame per vertex on a Spark Connect session, and one plan per sink.
+
+Spark optimises across vertices; what we cost is building the plan. A vertex with one reader is inlined into its reader's
+plan without a round trip; a vertex with several becomes a view of the session, which the engine analyses once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.errors import InvalidPipelineError, Problem
+from firesteel.jobgraph.model import JobGraph, Mode, Python, RowMetrics, Sink, Source, Sql
+from firesteel.spark.operation import error_class
+from firesteel.spark.session import EngineSession
+
+FunctionResolver = Callable[[str], Callable[..., Any]]
+"""`module:function` to the function. Only a driver process has one: it is user code."""
+
+ROWS = "rows"
+
+
+@dataclass(slots=True)
+class CompiledGraph:
+    graph: JobGraph
+    frames: dict[str, Any] = field(default_factory=dict)
+    """Output of every source, sql and python vertex, input of every sink."""
+
+    def schemas(self) -> dict[str, Any]:
+        """The schema at each vertex, as Spark's analyser finds it."""
+        return {name: frame.schema for name, frame in self.frames.items()}
+
+
+def compile_graph(graph: JobGraph, session: EngineSession, resolve: FunctionResolver) -> CompiledGraph:
+    """Build the plans. Raises InvalidPipelineError with the vertex at fault when Spark's analyser objects."""
+    compiled = CompiledGraph(graph)
+    for vertex in graph.topological():
+        try:
+            match vertex:
+                case Source():
+                    frame = _source(vertex, graph.mode, session.spark)
+                case Sql():
+                    frame = session.sql(vertex.query, _inlined(vertex, compiled))
+                case Python():
+                    frame = _python(vertex, compiled, session.spark, resolve)
+                case Sink():
+                    frame = compiled.frames[vertex.input]
+                    compiled.frames[vertex.name] = (
+                        frame.repartition(vertex.parallelism) if vertex.parallelism else frame
+                    )
+                    continue
+                case _:
+                    raise AssertionError("a script is not compiled")
+            compiled.frames[vertex.name] = _finish(vertex, frame, graph, session)
+        except InvalidPipelineError:
+            raise
+        except Exception as error:
+            raise locate(compiled, error, fallback=vertex.name) from error
+    return compiled
+
+
+def check(compiled: CompiledGraph) -> list[Problem]:
+    """Have Spark analyse every vertex; each one that it refuses is a problem, but not those that only read a bad one."""
+    problems: list[Problem] = []
+    bad: set[str] = set()
+    for vertex in compiled.graph.topological():
+        if isinstance(vertex, Sink) or vertex.name not in compiled.frames:
+            continue
+        upstream = _upstream(compiled.graph, vertex.name)
+        if upstream & bad:
+            continue
+        try:
+            _ = compiled.frames[vertex.name].schema
+        except Exception as error:
+            bad.add(vertex.name)
+            problems.append(_problem(vertex.name, error))
+    return problems
+
+
+def locate(compiled: CompiledGraph, error: Exception, fallback: str) -> Exception:
+    """The same error, laid at the door of the vertex that Spark's analyser objects to.
+
+    A plan is analysed as a whole, so the error comes up at a sink or at a shared vertex; asking vertex by vertex finds
+    where it was made. Errors that are not about the plan come back unchanged.
+    """
+    from pyspark.errors import AnalysisException
+
+    if not isinstance(error, AnalysisException):
+        return error
+    found = check(compiled)
+    return InvalidPipelineError(found or [_problem(fallback, error)])
+
+
+def _problem(vertex: str, error: Exception) -> Problem:
+    text = str(error).partition("\n\nJVM stacktrace")[0].strip()
+    first, _, rest = text.partition("\n")
+    del rest
+    message = first.partition(" SQLSTATE")[0].rstrip(". ")
+    kind = error_class(first)
+    field_name = "query" if kind.startswith(("PARSE", "UNRESOLVED", "TABLE_OR_VIEW", "DATATYPE")) else None
+    return Problem(message or type(error).__name__, vertex=vertex, field=field_name)
+
+
+def _upstream(graph: JobGraph, name: str) -> set[str]:
+    from firesteel.jobgraph.model import inputs_of
+
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        for i in inputs_of(graph.by_name[todo.pop()]):
+            if i not in found:
+                found.add(i)
+                todo.append(i)
+    return found
+
+
+def _source(vertex: Source, mode: Mode, spark: Any) -> Any:
+    streaming = mode is Mode.STREAMING and not vertex.static
+    reader = (spark.readStream if streaming else spark.read).format(vertex.format)
+    if vertex.schema_:
+        reader = reader.schema(vertex.schema_)
+    reader = reader.options(**vertex.options)
+    if vertex.table:
+        return reader.table(vertex.table)
+    return reader.load(vertex.path) if vertex.path else reader.load()
+
+
+def _inlined(vertex: Sql, compiled: CompiledGraph) -> dict[str, Any]:
+    """The inputs that are not views of the session."""
+    return {i: compiled.frames[i] for i in vertex.inputs if not shared(compiled.graph, i)}
+
+
+def shared(graph: JobGraph, name: str) -> bool:
+    return len(graph.consumers[name]) > 1
+
+
+def _python(vertex: Python, compiled: CompiledGraph, spark: Any, resolve: FunctionResolver) -> Any:
+    import inspect
+
+    function = resolve(vertex.function)
+    inputs = [compiled.frames[i] for i in vertex.inputs]
+    parameters = list(inspect.signature(function).parameters)
+    if parameters[:1] == ["spark"]:
+        inputs.insert(0, spark)
+    frame = function(*inputs, **vertex.args)
+    if not hasattr(frame, "_plan"):
+        raise InvalidPipelineError(
+            [
+                Problem(
+                    f"{vertex.function} returned {type(frame).__name__}, not a DataFrame",
+                    "return the DataFrame that the next vertex is to read",
+                    vertex=vertex.name,
+                    field="function",
+                )
+            ]
+        )
+    return frame
+
+
+def _finish(vertex: Source | Sql | Python, frame: Any, graph: JobGraph, session: EngineSession) -> Any:
+    """What every relation may ask for on top of its own work."""
+    if vertex.watermark:
+        frame = frame.withWatermark(vertex.watermark.column, vertex.watermark.delay)
+    if vertex.deduplicate:
+        columns = list(vertex.deduplicate.columns)
+        within = vertex.deduplicate.within_watermark
+        frame = frame.dropDuplicatesWithinWatermark(columns) if within else frame.dropDuplicates(columns)
+    if vertex.parallelism:
+        frame = frame.repartition(vertex.parallelism)
+    if graph.settings.row_metrics is RowMetrics.EXACT:
+        from pyspark.sql.connect import functions as f
+
+        frame = frame.observe(vertex.name, f.count(f.lit(1)).alias(ROWS))
+    if vertex.cache and graph.mode is Mode.BATCH:
+        frame = frame.cache()
+    if shared(graph, vertex.name):
+        frame.createOrReplaceTempView(vertex.name)
+        frame = session.spark.table(vertex.name)
+    return frame
+
+
+def session_settings(graph: JobGraph, *, cores: int, default_parallelism: int | None) -> Mapping[str, str]:
+    """Settings of the job's session. Parallelism is Spark's number of shuffle partitions; a streaming job that names none
+    gets one per core, because 200 state stores a batch is what nobody wants on purpose."""
+    settings: dict[str, str] = {}
+    parallelism = graph.parallelism or default_parallelism
+    if parallelism is None and graph.mode is Mode.STREAMING:
+        parallelism = max(cores, 1)
+    if parallelism:
+        settings["spark.sql.shuffle.partitions"] = str(parallelism)
+    return settings | dict(graph.settings.spark)

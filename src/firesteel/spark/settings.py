@@ -1,0 +1,35 @@
+"""Which Spark settings belong to an engine and which to a session on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Spark SQL settings that are fixed when the application starts.
+_STATIC_SQL = (
+    "spark.sql.warehouse.dir",
+    "spark.sql.catalogImplementation",
+    "spark.sql.globalTempDatabase",
+    "spark.sql.extensions",
+    "spark.sql.catalog.",
+    "spark.sql.cache.serializer",
+    "spark.sql.queryExecutionListeners",
+    "spark.sql.streaming.streamingQueryListeners",
+    "spark.sql.streaming.ui.",
+    "spark.sql.ui.",
+    "spark.sql.hive.metastore",
+    "spark.sql.codegen.cache.maxEntries",
+    "spark.sql.filesourceTableRelationCacheSize",
+    "spark.sql.defaultCatalog",
+)
+
+
+class SplitSettings(NamedTuple):
+    engine: dict[str, str]
+    session: dict[str, str]
+
+
+def split_settings(settings: Mapping[str, str]) -> SplitSettings:
+    """Settings that an engine must be started with, and those that a session can be given."""
+    session = {k: v for k, v in settings.items() if k.startswith("spark.sql.") and not k.startswith(_STATIC_SQL)}
+    return SplitSettings({k: v for k, v in settings.items() if k not in session}, session)
