@@ -217,7 +217,10 @@ def class_archive_finding(archive: Path | None) -> Finding:
         return Finding("class archive", "ok", "not used with this Java")
     if not archive.is_file():
         return Finding(
-            "class archive", "warn", "none yet, so engines start slower", "run any job: it is made once per machine"
+            "class archive",
+            "warn",
+            "none yet, so engines start slower",
+            "run `firesteel engine train` once per machine: engines start in half the time",
         )
     return Finding("class archive", "ok", f"{archive} ({archive.stat().st_size // 1024**2} MiB)")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 
 def private_dir(path: Path) -> Path:
-    """Make a directory (with its parents) that only its owner can enter."""
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o700)
+    """Make a directory, with its parents, that only its owner can enter; one that is there stays as it is."""
+    if not path.parent.exists():
+        private_dir(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

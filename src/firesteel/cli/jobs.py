@@ -33,7 +33,7 @@ def list_jobs(given: Given, everything: bool, as_json: bool) -> int:
         return exit_codes.OK
     table = Table(box=None)
     for column in ("job", "name", "status", "started", "took", "attempt"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "job")
     for r in records:
         began = dt.datetime.fromtimestamp(r.created_at, tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(

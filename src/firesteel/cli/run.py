@@ -75,7 +75,7 @@ def run(
         _accepted(directory, as_json)
         return exit_codes.OK
     with make_display(graph, directory.job_id, plan, as_json=as_json) as display:
-        job = EmbeddedJob(directory, graph, given.configuration, Path.cwd(), display.event)
+        job = EmbeddedJob(directory, graph, given.configuration, cwd=Path.cwd(), listener=display.event)
         _cancel_on_signals(job, display)
         record = job.run()
     if show and record.status is JobStatus.FINISHED:

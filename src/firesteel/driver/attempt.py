@@ -19,6 +19,7 @@ from firesteel.driver.failure import Failure
 from firesteel.engines.record import EngineRecord
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
+from firesteel.spark.settings import session_settings
 from firesteel.types import AttemptId, JobID
 
 
@@ -39,6 +40,8 @@ class AttemptSpec:
     checkpoints: str = ""
     """Directory (or URL) under which each streaming sink has its checkpoint."""
     default_parallelism: int | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of the cluster's configuration; the graph's own go over them."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -49,6 +52,7 @@ class AttemptSpec:
             "gateway": self.gateway,
             "checkpoints": self.checkpoints,
             "default_parallelism": self.default_parallelism,
+            "spark": dict(self.spark),
         }
 
     @staticmethod
@@ -60,7 +64,14 @@ class AttemptSpec:
             gateway=data["gateway"],
             checkpoints=data["checkpoints"],
             default_parallelism=data["default_parallelism"],
+            spark=data["spark"],
         )
+
+
+def settings_of(spec: AttemptSpec) -> dict[str, str]:
+    """The settings of the attempt's Spark session."""
+    cores = spec.engine.cores if spec.engine else 1
+    return session_settings(spec.graph, cores=cores, default_parallelism=spec.default_parallelism, spark=spec.spark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from firesteel.driver.attempt import AttemptSpec, EventLog
@@ -42,9 +43,7 @@ def run(
             continue
         try:
             command = _command(sink, spec.attempt, files, session, compiled.frames[sink.name])
-            result = session.execute(
-                command, spec.attempt.operation_id(sink.name), lambda p, name=sink.name: _progress(log, name, p)
-            )
+            result = session.execute(command, spec.attempt.operation_id(sink.name), partial(_progress, log, sink.name))
         except Exception as error:
             error.firesteel_sink = sink.name  # type: ignore[attr-defined]
             raise

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver import artifacts
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.attempt import AttemptDirectory, settings_of
 from firesteel.driver.failure import classify
 from firesteel.errors import InvalidPipelineError
 from firesteel.files import write_json
 from firesteel.jobgraph.model import Sink
-from firesteel.spark.compiler import check, compile_graph, session_settings
+from firesteel.spark.compiler import check, compile_graph
 from firesteel.spark.session import EngineSession, quiet_client_logs
-from firesteel.spark.settings import split_settings
 
 
 def main(args: dict[str, Any]) -> int:
@@ -24,8 +23,7 @@ def main(args: dict[str, Any]) -> int:
     session = EngineSession(spec.engine.remote(spec.attempt.session_id))
     report: dict[str, Any] = {"problems": [], "schemas": {}, "plans": {}}
     try:
-        settings = session_settings(spec.graph, cores=spec.engine.cores, default_parallelism=spec.default_parallelism)
-        session.configure(split_settings(settings).session)
+        session.configure(settings_of(spec))
         artifacts.put_on_path(spec.graph.settings.artifacts)
         compiled = compile_graph(spec.graph, session, artifacts.resolve_function)
         problems = check(compiled)

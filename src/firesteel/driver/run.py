@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver import artifacts, batch, script, streaming
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.failure import Failure, FailureKind, classify
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Mode
-from firesteel.spark.compiler import compile_graph, locate, session_settings
+from firesteel.spark.compiler import compile_graph, locate
 from firesteel.spark.metrics import harvest
 from firesteel.spark.session import EngineSession, quiet_client_logs
-from firesteel.spark.settings import split_settings
 
 EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
 
@@ -75,8 +74,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     graph = spec.graph
     rows: dict[str, int] = {}
     try:
-        settings = session_settings(graph, cores=spec.engine.cores, default_parallelism=spec.default_parallelism)
-        session.configure(split_settings(settings).session)
+        session.configure(settings_of(spec))
         artifacts.put_on_path(graph.settings.artifacts)
         artifacts.send(graph.settings.artifacts, session.spark)
         log.emit("phase", phase="compiling")

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver import artifacts, gateway
-from firesteel.driver.attempt import AttemptSpec
+from firesteel.driver.attempt import AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Script
+from firesteel.spark.session import EngineSession
 
 
 def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> None:
@@ -23,6 +24,8 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> Non
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     os.environ["SPARK_REMOTE"] = engine.remote(spec.attempt.session_id)
+    if settings := settings_of(spec):
+        EngineSession(os.environ["SPARK_REMOTE"]).configure(settings)
     _accept_masters(SparkSession.Builder)
     _accept_masters(ConnectSession.Builder)
     _renew_session_after_stop(ConnectSession, spec, engine)

@@ -24,6 +24,7 @@ from firesteel.driver.batch import staged
 from firesteel.driver.failure import Failure, FailureKind, classify, from_exit
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.pool import DriverPool, DriverProcess
+from firesteel.driver.warm import WarmGateways
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
 from firesteel.embedded.plan import RunPlan
 from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
@@ -43,13 +44,24 @@ class EmbeddedJob:
     """Runs one job. `run` blocks; `cancel` and `kill` may be called from a signal handler."""
 
     def __init__(
-        self, directory: JobDirectory, graph: JobGraph, configuration: Configuration, cwd: Path, listener: Listener
+        self,
+        directory: JobDirectory,
+        graph: JobGraph,
+        configuration: Configuration,
+        *,
+        cwd: Path,
+        listener: Listener,
+        pool: DriverPool | None = None,
+        gateways: WarmGateways | None = None,
     ) -> None:
+        """`pool` and `gateways` are lent by whoever runs several jobs; a job on its own makes what it needs."""
         self._directory = directory
         self._graph = graph
         self._configuration = configuration
         self._cwd = cwd
         self._tell = listener
+        self._pool = pool
+        self._gateways = gateways
         self._engines = EngineDirectory(configuration.data.dir)
         self._plan = RunPlan.of(graph, configuration)
         self._record = dataclasses.replace(directory.load(), supervisor=ProcessIdentity.of(os.getpid()))
@@ -72,7 +84,7 @@ class EmbeddedJob:
         self._save(status=JobStatus.RUNNING)
         engine: EngineRecord | None = None
         starter = ThreadPoolExecutor(1, thread_name_prefix="engine-start")
-        pool = DriverPool(python=self._plan.python, log=self._directory.root / "drivers.log")
+        pool = self._pool or DriverPool(python=self._plan.python, log=self._directory.root / "drivers.log")
         try:
             # Spark's start and PySpark's import take seconds each; they overlap.
             starting = starter.submit(self._start_engine) if not self._plan.classic else None
@@ -104,7 +116,8 @@ class EmbeddedJob:
                     engine, starting = None, starter.submit(self._start_engine)
                 self._save(status=JobStatus.RUNNING)
         finally:
-            pool.close()
+            if self._pool is None:
+                pool.close()
             if engine is not None:
                 self._stop_engine(engine)
             starter.shutdown(wait=True, cancel_futures=True)
@@ -121,20 +134,18 @@ class EmbeddedJob:
         if self._cancel_at is not None:
             return AttemptResult(AttemptState.CANCELED, ended_at=time.time())
         directory = self._directory.attempt(number)
-        home = directory.root / "jvm"
+        gateway = self._gateway(directory.root / "jvm") if self._plan.classic else None
         spec = AttemptSpec(
             attempt=AttemptId(self._directory.job_id, number),
             graph=self._graph,
             engine=engine,
-            gateway=str(home) if self._plan.classic else None,
+            gateway=str(gateway.home) if gateway else None,
             checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{self._directory.job_id}",
             default_parallelism=self._configuration.parallelism.default,
+            spark=self._configuration.spark,
         )
-        directory.prepare(spec)
-        gateway: Gateway | None = None
-        if self._plan.classic:
-            gateway = start_gateway(home, self._plan.engine, self._plan.launch, app_name=self._graph.name)
         try:
+            directory.prepare(spec)
             driver = pool.spawn(
                 "attempt",
                 {"directory": str(directory.root)},
@@ -149,7 +160,11 @@ class EmbeddedJob:
         finally:
             if gateway is not None:
                 gateway.stop()
-                shutil.rmtree(home / "local", ignore_errors=True)
+                shutil.rmtree(gateway.home, ignore_errors=True)
+
+    def _gateway(self, home: Path) -> Gateway:
+        warm = self._gateways.take(self._plan.engine) if self._gateways else None
+        return warm or start_gateway(home, self._plan.engine, self._plan.launch, app_name=self._graph.name)
 
     def _follow(
         self, driver: DriverProcess, directory: AttemptDirectory, pool: DriverPool, gateway: Gateway | None

@@ -41,7 +41,9 @@ def main(root: Path) -> int:
     configuration = load_configuration(
         file=Path(launch["config_file"]) if launch["config_file"] else None, overrides=launch["overrides"]
     )
-    job = EmbeddedJob(directory, directory.graph(), configuration, Path(launch["cwd"]), lambda _event: None)
+    job = EmbeddedJob(
+        directory, directory.graph(), configuration, cwd=Path(launch["cwd"]), listener=lambda _event: None
+    )
     signal.signal(signal.SIGTERM, lambda *_: job.cancel())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -34,14 +34,18 @@ def assemble(document: Document, *, variables: Mapping[str, str], base_dir: Path
         raise InvalidPipelineError(problems)
     parsed = parse(document.data, Locator(document.file, document.lines))
     seen = {(p.vertex, p.field) for p in problems if p.field}
+    if document.lost:
+        seen.add((None, "vertices"))  # they are not missing, they were not understood
     if parsed.graph is None:
         graph, found = None, []
     else:
         graph = complete(parsed.graph, base_dir)
+        # Without the artifacts that were meant, functions cannot be looked up.
+        unknown_artifacts = any((p.field or "").startswith("settings.artifacts") for p in parsed.problems)
         context = Context(
             graph,
             parsed.at,
-            base_dir=base_dir,
+            base_dir=None if unknown_artifacts else base_dir,
             partial=parsed.partial or bool(document.lost),
             broken=_names(document.data) | {name.lower() for name in document.lost if name},
         )

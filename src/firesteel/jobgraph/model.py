@@ -1,8 +1,8 @@
 """JobGraph: what to run, as an immutable value with a versioned JSON form.
 
-A graph is a DAG of vertices (source, sql, python, sink) or one `script` vertex. The models here say what fields exist and of
-which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML, sent as JSON,
-and published as `job-graph.schema.json` for editors.
+A graph is a DAG of vertices (source, sql, python, sink) or one `script` vertex. The models here say what fields exist
+and of which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML,
+sent as JSON, and published as `job-graph.schema.json` for editors.
 """
 
 from __future__ import annotations
@@ -232,7 +232,8 @@ class Settings(Model):
     spark: Mapping[str, Text] = Field(default_factory=dict)
     artifacts: Artifacts = Field(default_factory=Artifacts)
     row_metrics: RowMetrics = RowMetrics.OPERATORS
-    """`operators`: rows from Spark's own metrics, free. `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
+    """`operators`: rows from Spark's own metrics, free.
+    `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
 
 
 class JobGraph(Model):

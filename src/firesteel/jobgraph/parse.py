@@ -18,7 +18,7 @@ from firesteel.errors import Problem
 
 from . import model
 from .document import Loc, Locator, dotted, vertex_at
-from .nearest import listed, suggest
+from .nearest import listed, nearest, suggest
 
 KINDS: Mapping[str, type[BaseModel]] = {
     "source": model.Source,
@@ -50,7 +50,7 @@ class Parsed:
     at: Locator
     """Knows where the vertices of `graph` stand, which are fewer than those of the data when some are broken."""
     partial: bool = False
-    """Parts of the data are missing from `graph`, so nothing can be said about what is missing in it."""
+    """Vertices of the data are missing from `graph`, so what seems unread or missing in it may be theirs."""
 
 
 def parse(data: Any, at: Locator) -> Parsed:
@@ -60,21 +60,32 @@ def parse(data: Any, at: Locator) -> Parsed:
     try:
         return Parsed(model.JobGraph.model_validate(data), (), at)
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        details = [d for d in error.errors(include_url=False) if not _is_echo(d, data)]
     problems = tuple(_problem(d, data, at) for d in details)
     sound, positions = _without_broken(data, [_loc(d) for d in details])
     try:
         graph = model.JobGraph.model_validate(sound)
     except ValidationError:
         return Parsed(None, problems, at, partial=True)
-    return Parsed(graph, problems, replace(at, positions=positions), partial=True)
+    partial = len(graph.vertices) < len(data["vertices"])
+    return Parsed(graph, problems, replace(at, positions=positions), partial)
+
+
+def _is_echo(detail: ErrorDetails, data: dict[str, Any]) -> bool:
+    """pydantic counts only sound vertices, so a file whose vertices are all wrong is also "too short"."""
+    return detail["type"] == "too_short" and detail["loc"] == ("vertices",) and bool(data["vertices"])
 
 
 def _without_broken(data: dict[str, Any], broken: list[Loc]) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """`data` without the vertices and top-level fields that `broken` points into."""
-    fields = {loc[0] for loc in broken if loc and loc[0] != "vertices"}
+    """`data` without the vertices, settings and top-level fields that `broken` points into, and where its vertices are."""
+    fields = {loc[0] for loc in broken if loc and loc[0] != "vertices" and (loc[0] != "settings" or len(loc) == 1)}
     sound = {k: v for k, v in data.items() if k not in fields}
     sound.setdefault("name", "unnamed")
+    if "mode" in fields:  # much depends on the mode, so take the one that was probably meant
+        sound["mode"] = nearest(str(data["mode"]), list(model.Mode)) or model.Mode.BATCH
+    settings = {loc[1] for loc in broken if loc[:1] == ("settings",) and len(loc) > 1}
+    if settings:
+        sound["settings"] = {k: v for k, v in data["settings"].items() if k not in settings}
     vertices = data.get("vertices")
     if not isinstance(vertices, list):
         return sound, ()
@@ -165,6 +176,8 @@ def _bad_kind(c: _Complaint) -> _Explanation:
 
 def _bad_choice(c: _Complaint) -> _Explanation:
     choices = _choices_at(c)
+    if len(choices) == 1:
+        return f"must be {choices[0]}, not {_shown(c.value)}", f"write {choices[0]}", c.loc
     return (
         f"{_shown(c.value)} is none of {listed(choices)}",
         suggest(str(c.value), choices, "use one of them"),

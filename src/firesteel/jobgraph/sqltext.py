@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 _BARE_TABLE = re.compile(r"\s*table\s+(`[^`]+`|[\w.`]+)\s*;?\s*", re.IGNORECASE)
-_AFTER_KEYWORD = re.compile(r"\b(?:from|join|table)\s+`?(\w+)`?(?!\s*[.(\w`])", re.IGNORECASE)
+_AFTER_KEYWORD = re.compile(r"\b(?:from|join|table)\s+`?(\w++)`?+(?!\s*[.(])", re.IGNORECASE)
 _LITERALS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -65,7 +65,7 @@ def _read_statement(statement: Any, text: str) -> Query:
     from sqlglot import exp
 
     if isinstance(statement, exp.Insert | exp.Create | exp.Drop | exp.Delete | exp.Update | exp.Merge | exp.Set):
-        return Query((), SqlError(f"{statement.key.upper()} is not a query", certain=True))
+        return Query(_guess(text), SqlError(f"{statement.key.upper()} is not a query", certain=True))
     if not isinstance(statement, exp.Query | exp.Values):
         return Query(_guess(text), SqlError("it does not begin like a query"))
     return Query(tuple(dict.fromkeys(_tables(statement))))

@@ -30,4 +30,5 @@ def validate(
 def check_all(context: Context) -> list[Problem]:
     for subject in (structure, relations, sinks, functions, settings):
         subject.check(context)
+    structure.check_readers(context)
     return in_line_order(context.problems)

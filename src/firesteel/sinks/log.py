@@ -111,10 +111,16 @@ class CommitLog:
         self._move(record)
         self._remove(record)
         self._store.touch(f"{self._target}/{SUCCESS}")
-        if self.has_begun(record.attempt):  # else another process finished it and cleaned up: put nothing back
-            self._store.write(f"{self.directory}/{_DONE}", encode_done(record.committed))
+        self._mark_done(record)
         logger.info("committed attempt %d of %s: %d files", record.attempt, self.name, len(record.files))
         return record.committed
+
+    def _mark_done(self, record: CommitRecord) -> None:
+        if self.has_begun(record.attempt):  # else another process finished it and cleaned up: put nothing back
+            try:
+                self._store.write(f"{self.directory}/{_DONE}", encode_done(record.committed))
+            except FileNotFoundError:  # cleaned up this very moment
+                pass
 
     def _move(self, record: CommitRecord) -> None:
         """Bring every staged file into place; checks what an earlier try moved before it moves more."""

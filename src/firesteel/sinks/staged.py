@@ -179,12 +179,15 @@ class StagedFileSink:
         """What an overwrite removes. A commit of another job that is under way comes first, wholly.
 
         A snapshot that caught half of it would delete that half and leave the other. Files of a commit appear after its
-        record, so a snapshot after which no record is open contains whole commits only.
+        record, so open records are finished, and as a listing takes time, the snapshot counts when two agree.
         """
+        before: tuple[str, ...] | None = None
         while True:
             existing = self._store.sizes(self._target, within)
-            if not self._finish_others():
-                return plan.replaced_files(existing.keys(), self._job_id, self._vertex)
+            replaced = plan.replaced_files(existing.keys(), self._job_id, self._vertex)
+            if not self._finish_others() and replaced == before:
+                return replaced
+            before = replaced
 
     def _finish_others(self) -> bool:
         """Roll forward open commits of other sinks in this target; whether there was one."""

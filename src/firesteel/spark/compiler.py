@@ -6,7 +6,7 @@ plan without a round trip; a vertex with several becomes a view of the session, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,12 +127,19 @@ def _source(vertex: Source, mode: Mode, spark: Any) -> Any:
 
 
 def _inlined(vertex: Sql, compiled: CompiledGraph) -> dict[str, Any]:
-    """The inputs that are not views of the session."""
-    return {i: compiled.frames[i] for i in vertex.inputs if not shared(compiled.graph, i)}
+    """The inputs that are not views of the session, those furthest down first.
+
+    While the server analyses an input, it makes and drops views of that input's own inputs. Going upstream, no name that
+    was just made can be dropped by the next.
+    """
+    order = {v.name: n for n, v in enumerate(compiled.graph.topological())}
+    inlined = sorted((i for i in vertex.inputs if not shared(compiled.graph, i)), key=lambda i: -order[i])
+    return {i: compiled.frames[i] for i in inlined}
 
 
 def shared(graph: JobGraph, name: str) -> bool:
-    return len(graph.consumers[name]) > 1
+    """Whether a vertex becomes a view of the session. Rows are only observed in what is part of the plan itself."""
+    return len(graph.consumers[name]) > 1 and graph.settings.row_metrics is not RowMetrics.EXACT
 
 
 def _python(vertex: Python, compiled: CompiledGraph, spark: Any, resolve: FunctionResolver) -> Any:
@@ -178,15 +185,3 @@ def _finish(vertex: Source | Sql | Python, frame: Any, graph: JobGraph, session:
         frame.createOrReplaceTempView(vertex.name)
         frame = session.spark.table(vertex.name)
     return frame
-
-
-def session_settings(graph: JobGraph, *, cores: int, default_parallelism: int | None) -> Mapping[str, str]:
-    """Settings of the job's session. Parallelism is Spark's number of shuffle partitions; a streaming job that names none
-    gets one per core, because 200 state stores a batch is what nobody wants on purpose."""
-    settings: dict[str, str] = {}
-    parallelism = graph.parallelism or default_parallelism
-    if parallelism is None and graph.mode is Mode.STREAMING:
-        parallelism = max(cores, 1)
-    if parallelism:
-        settings["spark.sql.shuffle.partitions"] = str(parallelism)
-    return settings | dict(graph.settings.spark)

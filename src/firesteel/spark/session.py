@@ -53,8 +53,8 @@ class EngineSession:
     def sql(self, query: str, inputs: Mapping[str, Any]) -> Any:
         """A lazy DataFrame for `query`, which sees `inputs` as tables. No round trip.
 
-        The server makes each input a temporary view while it analyses the query and drops it afterwards, so a name may
-        occur once in a plan: a vertex with several readers has to be a view of the session instead.
+        The server makes each input a temporary view while it analyses the query and drops it afterwards. So the
+        order of `inputs` matters where one is part of another's plan: that other one goes first.
         """
         views = [SubqueryAlias(frame._plan, name) for name, frame in inputs.items()]
         return DataFrame(SQL(query, [], {}, views), self.spark)

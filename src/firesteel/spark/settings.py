@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from firesteel.jobgraph.model import JobGraph, Mode
+
 # Spark SQL settings that are fixed when the application starts.
 _STATIC_SQL = (
     "spark.sql.warehouse.dir",
@@ -33,3 +35,17 @@ def split_settings(settings: Mapping[str, str]) -> SplitSettings:
     """Settings that an engine must be started with, and those that a session can be given."""
     session = {k: v for k, v in settings.items() if k.startswith("spark.sql.") and not k.startswith(_STATIC_SQL)}
     return SplitSettings({k: v for k, v in settings.items() if k not in session}, session)
+
+
+def session_settings(
+    graph: JobGraph, *, cores: int, default_parallelism: int | None, spark: Mapping[str, str]
+) -> dict[str, str]:
+    """Settings of the job's session. Parallelism is Spark's number of shuffle partitions; a streaming job that names none
+    gets one per core, because 200 state stores a batch is what nobody wants on purpose."""
+    settings: dict[str, str] = {}
+    parallelism = graph.parallelism or default_parallelism
+    if parallelism is None and graph.mode is Mode.STREAMING:
+        parallelism = max(cores, 1)
+    if parallelism:
+        settings["spark.sql.shuffle.partitions"] = str(parallelism)
+    return split_settings(settings | dict(spark) | dict(graph.settings.spark)).session

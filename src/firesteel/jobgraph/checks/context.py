@@ -30,6 +30,8 @@ class Context:
         self.names = {v.name.lower() for v in graph.vertices}
         self.broken = broken
         """Lower-case names of the vertices that are not in `graph` because they are wrong."""
+        self.excused: set[str] = set()
+        """Lower-case names of vertices that seem unread only because of a problem that is reported already."""
         self._at = at
         self._index = {id(v): i for i, v in enumerate(graph.vertices)}
 

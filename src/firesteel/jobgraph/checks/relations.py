@@ -5,7 +5,7 @@ from __future__ import annotations
 from firesteel.jobgraph.ddl import DdlError, column_names
 from firesteel.jobgraph.formats import FORMATS, Format, lookup
 from firesteel.jobgraph.model import JobGraph, Python, Script, Sink, Source, Sql, inputs_of
-from firesteel.jobgraph.nearest import listed, nearest, suggest
+from firesteel.jobgraph.nearest import nearest, suggest
 
 from .context import Context
 
@@ -96,8 +96,10 @@ def _sql(c: Context, v: Sql) -> None:
             others = [o.name for o in c.graph.vertices if not isinstance(o, Sink) and o is not v]
             otherwise = f"add a vertex of that name, or write database.{name} for a table of the catalogue"
             c.add(v, "query", f"reads '{name}', which is not a vertex", suggest(name, others, otherwise))
+            c.excused.add((nearest(name, others) or "").lower())
         elif name.lower() in c.names and name.lower() not in declared:
             c.add(v, "inputs", f"the query reads '{name}', which is not in inputs", f"add {name}, or remove inputs")
+            c.excused.add(name.lower())
     for name in v.inputs:
         if name.lower() not in reads:
             c.add(v, "inputs", f"the query never reads '{name}'", f"remove {name}, or read it in the query")
@@ -143,5 +145,5 @@ def _some_stream(c: Context) -> None:
     )
     if not makes_stream:
         static = [v.name for v in c.graph.vertices if isinstance(v, Source)]
-        fix = f"remove 'static: true' from one of {listed(static)}, or set 'mode: batch'" if static else "add a source"
+        fix = f"remove 'static: true' from {' or '.join(static)}, or set 'mode: batch'" if static else "add a source"
         c.add_top("mode", "a streaming job needs a source that is a stream", fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.jobgraph.model import JobGraph, Script, Sink, inputs_of
-from firesteel.jobgraph.nearest import listed, suggest
+from firesteel.jobgraph.nearest import listed, nearest, suggest
 
 from .context import AnyVertex, Context
 
@@ -16,8 +16,6 @@ def check(c: Context) -> None:
         return
     _inputs(c)
     _cycles(c)
-    if not c.partial:
-        _sinks_and_unused(c)
 
 
 def _duplicates(c: Context) -> None:
@@ -26,6 +24,7 @@ def _duplicates(c: Context) -> None:
         other = first.setdefault(v.name.lower(), v)
         if other is v:
             continue
+        c.excused.add(v.name.lower())
         line = c.line(other)
         where = f" on line {line}" if line else ""
         if other.name == v.name:
@@ -62,6 +61,7 @@ def _inputs(c: Context) -> None:
                 others = [n for n in readable if n != v.name]
                 otherwise = f"the vertices are {listed(others)}" if others else "add a source"
                 c.add(v, field, f"there is no vertex '{name}'", suggest(name, others, otherwise))
+                c.excused.add((nearest(name, others) or "").lower())
             elif isinstance(kinds.get(name.lower()), Sink):
                 c.add(v, field, f"'{name}' is a sink and cannot be read", f"read what '{name}' reads")
 
@@ -96,10 +96,13 @@ def cycles(graph: JobGraph) -> list[tuple[str, ...]]:
     return list(found.values())
 
 
-def _sinks_and_unused(c: Context) -> None:
+def check_readers(c: Context) -> None:
+    """Is there a sink, and does everything lead to one. To be asked last: see `Context.excused`."""
+    if c.partial or c.graph.script:
+        return
     if not c.graph.sinks:
         c.add_top("vertices", "there is no sink, so nothing would be written", "add a vertex of kind sink")
         return
     for v in c.graph.vertices:
-        if not isinstance(v, Sink) and not c.graph.consumers.get(v.name):
+        if not isinstance(v, Sink) and not c.graph.consumers.get(v.name) and v.name.lower() not in c.excused:
             c.add(v, "", "nothing reads it", "add a vertex that reads it, or remove it")
