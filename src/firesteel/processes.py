@@ -63,6 +63,19 @@ def end(process: ProcessIdentity, *, grace: float) -> bool:
     return clean
 
 
+def reap(process: ProcessIdentity, timeout: float = 5.0) -> None:
+    """Collect the exit status of a child that ended, so that it does not stay as a zombie.
+
+    A process with many threads is a zombie a moment before it can be waited for.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        while os.waitpid(process.pid, os.WNOHANG)[0] == 0 and not process.alive and time.monotonic() < deadline:
+            time.sleep(0.01)
+    except ChildProcessError:
+        pass  # somebody else's child
+
+
 def _sweep(process: ProcessIdentity) -> None:
     """Kill what is left of the group. Safe once the leader is gone too: a pid is not given to a new
     process while a group still bears it, and an empty group is an error that we expect."""

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError
 from firesteel.jobgraph import Job, JobGraph, load_pipeline, parse_graph, validate
-from firesteel.jobgraph.model import Python, Sink, Source, Sql
+from firesteel.jobgraph.model import Python, Resources, Sink, Source, Sql
 
 YAML = """
 name: sessions
@@ -201,7 +201,8 @@ def test_parse_graph_reports_all_problems_with_the_given_file_and_lines() -> Non
 
 
 def test_parse_graph_takes_nothing_but_a_mapping() -> None:
-    for value in (None, [], "x", 3):
+    values: tuple[object, ...] = (None, [], "x", 3)
+    for value in values:
         with pytest.raises(InvalidPipelineError, match="a pipeline is a mapping of fields"):
             parse_graph(value)
 
@@ -229,7 +230,7 @@ def test_job_as_a_library(tmp_path: Path) -> None:
     job.sink("out", rows, format="delta", table="db.t", mode="upsert", keys=["id"], resources={"cpu": 1})
     graph = job.graph(tmp_path)
     assert graph.by_name["rows"] == Source(
-        name="rows", format="parquet", path=str(tmp_path / "in"), resources={"cpu": 2}
+        name="rows", format="parquet", path=str(tmp_path / "in"), resources=Resources(cpu=2)
     )
     assert graph.consumers == {"rows": ("out",), "out": ()}
     assert job.graph(tmp_path) == graph

@@ -38,7 +38,11 @@ NEW = {
     "k=3%3A/part-00001-{w}.c000.snappy.parquet": "n3\n",
     "_h=1/part-00001-{w}.c000.snappy.parquet": "n4\n",
 }
-OTHER = {"part-00000-{w}-c000.csv.gz": "x1\n", "part-00001-{w}-c000.csv.gz": "x2\n", "k=2/part-00001-{w}.c000.csv": "x3\n"}
+OTHER = {
+    "part-00000-{w}-c000.csv.gz": "x1\n",
+    "part-00001-{w}-c000.csv.gz": "x2\n",
+    "k=2/part-00001-{w}.c000.csv": "x3\n",
+}
 
 
 class Crash(BaseException):
@@ -157,6 +161,7 @@ class MemoryWorld:
         self.trip = Trip()
         self._workers = workers
         self._fs = fsspec.filesystem("memory")
+        self._fs.store.clear()  # shared by the process, and each listing scans all of it: one world at a time
 
     def store(self) -> FileStore:
         return FsspecStore(TrippingFs(self._fs, self.trip), workers=self._workers)
@@ -181,7 +186,12 @@ class MemoryWorld:
 
 
 def sink_of(
-    world: World, mode: str = "append", *, job_id: JobID = JOB, vertex: str = VERTEX, cls: type[StagedFileSink] = StagedFileSink
+    world: World,
+    mode: str = "append",
+    *,
+    job_id: JobID = JOB,
+    vertex: str = VERTEX,
+    cls: type[StagedFileSink] = StagedFileSink,
 ) -> StagedFileSink:
     return cls(
         world.uri, job_id, vertex, overwrite=mode != "append", dynamic_partitions=mode == "dynamic", store=world.store()

@@ -21,7 +21,7 @@ from firesteel.engines.launcher import LaunchOptions, engine_environment
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
-from firesteel.processes import ProcessIdentity, end
+from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.spark.java import class_path, find_java, module_options, spark_home
 
 
@@ -43,7 +43,7 @@ class Gateway:
         self.hand_over()
         if not self.process.wait(grace):
             end(self.process, grace=2)
-        _reap(self.process.pid)
+        reap(self.process)
 
 
 def start_gateway(home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str) -> Gateway:
@@ -131,10 +131,3 @@ def take(home: Path, timeout: float = 60.0) -> None:
 
 _HELD: list[int] = []
 """Open for as long as this process lives."""
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
-from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink
+from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
 from firesteel.spark.compiler import CompiledGraph
 from firesteel.spark.session import EngineSession
 
@@ -62,7 +62,7 @@ def _start(sink: Sink, spec: AttemptSpec, frame: Any) -> Any:
 
 def trigger(sink: Sink, graph: JobGraph) -> dict[str, Any]:
     text = sink.trigger or graph.settings.checkpoint_interval or DEFAULT_TRIGGER
-    return {"availableNow": True} if text == AVAILABLE_NOW else {"processingTime": text}
+    return {"availableNow": True} if text == AVAILABLE_NOW else {"processingTime": spark_interval(text)}
 
 
 def _watch(queries: dict[str, Any], log: EventLog) -> None:

@@ -53,6 +53,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
+        "spark.connect.progress.reportInterval": "500ms",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "10000",

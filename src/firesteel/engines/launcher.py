@@ -24,7 +24,7 @@ from firesteel.engines import archive, command
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
-from firesteel.processes import ProcessIdentity, end
+from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.spark.java import class_path, find_java, module_options, spark_home
 
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
@@ -123,6 +123,9 @@ def start_engine(
                     "JAVA_HOME": str(java.home),
                     "SPARK_HOME": str(home),
                     "SPARK_CONNECT_AUTHENTICATE_TOKEN": record.token,
+                    # Which Python the workers run; a Connect server asks the environment, not its settings.
+                    "PYSPARK_PYTHON": options.python,
+                    "PYSPARK_DRIVER_PYTHON": options.python,
                     "FIRESTEEL_ENGINE_ID": engine_id,
                 }
             ),
@@ -149,7 +152,8 @@ def wait_until_ready(
     deadline = time.monotonic() + options.start_timeout
     log = directory.log(record.engine_id)
     while not port_open(record):
-        _reap(record)
+        if record.process is not None:
+            reap(record.process, timeout=0)
         if record.process is None or not record.process.alive:
             text = tail(log)
             remove(directory, record.engine_id)
@@ -197,7 +201,7 @@ def stop_engine(directory: EngineDirectory, record: EngineRecord, *, grace: floa
     clean = True
     if record.process is not None:
         clean = end(record.process, grace=grace)
-        _reap(record)
+        reap(record.process)
     remove(directory, record.engine_id)
     return clean
 
@@ -214,12 +218,3 @@ def sweep(directory: EngineDirectory) -> list[str]:
     for engine_id in (ids := [e for e in gone if e not in fresh]):
         remove(directory, engine_id)
     return ids
-
-
-def _reap(record: EngineRecord) -> None:
-    """Collect the engine's exit status if it was our child, so that it does not stay as a zombie."""
-    if record.process is not None:
-        try:
-            os.waitpid(record.process.pid, os.WNOHANG)
-        except ChildProcessError:
-            pass

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from firesteel.errors import Problem
 
 from .assemble import assemble
-from .document import TEXT, Document, Loc
+from .document import Document, Loc
 from .model import Deduplicate, JobGraph, Resources, Settings, Watermark
 
 RUN_NAME = "__firesteel__"
@@ -186,7 +186,6 @@ class Job:
         loc = ("vertices", len(self._vertices))
         if line:
             self._lines[loc] = line
-            self._lines.pop((*loc, TEXT), None)
         self._vertices.append({"kind": kind, "name": name, **_plain({**own, **fields})})
         return Handle(name)
 

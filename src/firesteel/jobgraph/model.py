@@ -48,6 +48,11 @@ def seconds(duration: str) -> float:
     return float(number) * _UNIT_SECONDS[key]
 
 
+def spark_interval(duration: str) -> str:
+    """A Duration in the spelling that Spark reads; it knows no `ms`, `min` or fractions."""
+    return f"{round(seconds(duration) * 1000)} milliseconds"
+
+
 class Mode(StrEnum):
     BATCH = "batch"
     STREAMING = "streaming"

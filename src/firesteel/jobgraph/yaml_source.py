@@ -62,7 +62,7 @@ def read_json(text: str, *, file: str | None = None) -> Document:
     except json.JSONDecodeError as error:
         problem = Problem(f"this is not JSON: {error.msg}", "mend the syntax", file=file, line=error.lineno)
         return Document(None, problems=(problem,), file=file)
-    marked = read_yaml(text, file=file)
+    marked = read_yaml(text.replace("\t", " "), file=file)  # JSON strings hold no tabs, and YAML takes none
     if marked.data is None:
         return Document(data, file=file)
     return Document(data, marked.lines, marked.problems, file)

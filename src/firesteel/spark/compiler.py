@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.errors import InvalidPipelineError, Problem
-from firesteel.jobgraph.model import JobGraph, Mode, Python, RowMetrics, Sink, Source, Sql
+from firesteel.jobgraph.model import JobGraph, Mode, Python, RowMetrics, Sink, Source, Sql, inputs_of, spark_interval
 from firesteel.spark.operation import error_class
 from firesteel.spark.session import EngineSession
 
@@ -103,8 +103,6 @@ def _problem(vertex: str, error: Exception) -> Problem:
 
 
 def _upstream(graph: JobGraph, name: str) -> set[str]:
-    from firesteel.jobgraph.model import inputs_of
-
     found: set[str] = set()
     todo = [name]
     while todo:
@@ -168,7 +166,7 @@ def _python(vertex: Python, compiled: CompiledGraph, spark: Any, resolve: Functi
 def _finish(vertex: Source | Sql | Python, frame: Any, graph: JobGraph, session: EngineSession) -> Any:
     """What every relation may ask for on top of its own work."""
     if vertex.watermark:
-        frame = frame.withWatermark(vertex.watermark.column, vertex.watermark.delay)
+        frame = frame.withWatermark(vertex.watermark.column, spark_interval(vertex.watermark.delay))
     if vertex.deduplicate:
         columns = list(vertex.deduplicate.columns)
         within = vertex.deduplicate.within_watermark

@@ -18,14 +18,12 @@ def spend_per_customer(events: Any) -> Any:
     return events.groupBy("customer_id").agg(f.sum("revenue").alias("spent"), f.count(f.lit(1)).alias("events"))
 
 
-def with_segment(spend: Any, customers: Any) -> Any:
-    return spend.join(customers.select("customer_id", "segment", "since"), "customer_id")
-
-
-def spend_band(customers: Any, width: int) -> Any:
+def spend_band(spend: Any, customers: Any, width: int) -> Any:
+    """Each customer with the segment and a band of spending, `width` cents wide."""
     from pyspark.sql import functions as f
 
-    return customers.withColumn("band", f.least(f.floor(f.col("spent") / width), f.lit(50)).cast("int"))
+    joined = spend.join(customers.select("customer_id", "segment", "since"), "customer_id")
+    return joined.withColumn("band", f.least(f.floor(f.col("spent") / width), f.lit(50)).cast("int"))
 
 
 def rank_within(frame: Any, key: str, by: str, name: str) -> Any:

@@ -1,0 +1,153 @@
+"""Graph against hand-written PySpark, on the same engine and in the same rounds."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dataset import Dataset, ensure
+from benchmarks.graph_run import GraphRun, GraphRunner
+from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, table
+from benchmarks.pipelines import PIPELINES, Pipeline
+
+from firesteel.driver.pool import DriverPool
+from firesteel.engines.record import EngineRecord
+
+BUDGET = 1.03
+COUNTS_FROM_SECONDS = 10.0
+"""The budget speaks of pipelines that take at least this long."""
+
+GRAPH, HAND, CONTROL = "graph", "by hand", "by hand again"
+
+
+def run(bench: Workbench, data: Dataset, *, rounds: int, control: bool, only: tuple[str, ...]) -> dict[str, Any]:
+    chosen = [p for p in PIPELINES if not only or p.name in only]
+    report: dict[str, Any] = {"data": data.describe(), "budget": BUDGET, "pipelines": {}}
+    work = bench.folder("queries")
+    with bench.engine() as engine, DriverPool(log=work / "pool.log") as pool:
+        with deadline(bench.timeout * 5, "making the data"), plain_client(engine) as spark:
+            ensure(data, spark)
+        runner = GraphRunner(engine, pool, work, timeout=bench.timeout)
+        for pipeline in chosen:
+            report["pipelines"][pipeline.name] = _compare(pipeline, engine, runner, data, bench, rounds, control)
+    _show(report, data)
+    return report
+
+
+def _compare(
+    pipeline: Pipeline,
+    engine: EngineRecord,
+    runner: GraphRunner,
+    data: Dataset,
+    bench: Workbench,
+    rounds: int,
+    control: bool,
+) -> dict[str, Any]:
+    outputs = bench.folder(f"out/{pipeline.name}")
+    graph = pipeline.graph(data, str(outputs / "graph"))
+    runs: list[GraphRun] = []
+
+    def as_graph() -> float:
+        runs.append(runner.run(graph))
+        return runs[-1].seconds
+
+    def by_hand() -> float:
+        with deadline(bench.timeout, f"{pipeline.name} by hand"):
+            began = time.perf_counter()
+            with plain_client(engine) as spark:
+                pipeline.by_hand(spark, data, str(outputs / "hand"))
+                return time.perf_counter() - began
+
+    variants: dict[str, Callable[[], float]] = {GRAPH: as_graph, HAND: by_hand}
+    if control:
+        variants[CONTROL] = by_hand
+    # Once each unmeasured: the engine compiles its hot paths, and the two outputs are checked to be the same rows.
+    interleave(
+        {GRAPH: as_graph, HAND: by_hand}, 1, lambda _, name, s: say(f"{pipeline.name}: {name} {s:.2f} s (warm-up)")
+    )
+    with deadline(bench.timeout, "comparing outputs"), plain_client(engine) as spark:
+        rows = _same_rows(pipeline, spark, outputs)
+    runs.clear()
+    measured = interleave(
+        variants, rounds, lambda n, name, s: say(f"{pipeline.name}: round {n}/{rounds}, {name} {s:.2f} s")
+    )
+    samples = {name: Sample.of(values) for name, values in measured.items()}
+    shutil.rmtree(outputs)
+    ratio = samples[GRAPH].over(samples[HAND])
+    return {
+        "what": pipeline.what,
+        "vertices": len(graph.vertices),
+        "output_rows": rows,
+        "seconds": {name: sample.as_json() for name, sample in samples.items()},
+        "ratio": ratio.as_json(),
+        "ratio_of_best": samples[GRAPH].low / samples[HAND].low,
+        "control_ratio": samples[CONTROL].over(samples[HAND]).as_json() if control else None,
+        "phases": {name: statistics.median(r.phases[name] for r in runs) for name in runs[0].phases},
+        "counts": samples[HAND].median >= COUNTS_FROM_SECONDS,
+        "within_budget": ratio.median <= BUDGET,
+    }
+
+
+def _same_rows(pipeline: Pipeline, spark: Any, outputs: Path) -> int:
+    """Both sides wrote the same rows, whatever their order; how many."""
+    total = 0
+    for name in pipeline.outputs:
+        found = []
+        for side in ("graph", "hand"):
+            written = spark.read.parquet(str(outputs / side / name))
+            columns = ", ".join(f"`{c}`" for c in sorted(written.columns))
+            found.append(
+                written.selectExpr(f"xxhash64({columns}) AS h").selectExpr("count(*)", "sum(cast(h AS decimal(38, 0)))")
+            )
+        graph, hand = (tuple(frame.collect()[0]) for frame in found)
+        if graph != hand or not graph[0]:
+            raise RuntimeError(
+                f"{pipeline.name}: output {name} differs: the graph wrote {graph[0]} rows, the program {hand[0]}; "
+                "a ratio of different work means nothing"
+            )
+        total += graph[0]
+    return total
+
+
+def _show(report: dict[str, Any], data: Dataset) -> None:
+    rows = []
+    for name, found in report["pipelines"].items():
+        seconds = {k: Sample.of(v["values"]) for k, v in found["seconds"].items()}
+        control = found["control_ratio"]
+        verdict = ("within" if found["within_budget"] else "OVER") if found["counts"] else "short"
+        phases = found["phases"]
+        around = 1000 * (phases["fork"] + phases["connect"] + phases["compile"])
+        rows.append(
+            [
+                name,
+                str(found["vertices"]),
+                seconds[HAND].show(),
+                seconds[GRAPH].show(),
+                Sample.of(found["ratio"]["values"]).show(digits=3),
+                f"{found['ratio_of_best']:.3f}",
+                Sample.of(control["values"]).show(digits=3) if control else "-",
+                f"{around:.0f} + {1000 * phases['commit']:.0f}",
+                verdict,
+            ]
+        )
+    table(
+        f"queries: graph against hand-written PySpark, budget {BUDGET}",
+        [
+            "pipeline",
+            "vertices",
+            "by hand s",
+            "graph s",
+            "ratio",
+            "best/best",
+            "control",
+            "before + commit ms",
+            "budget",
+        ],
+        rows,
+        f"{data.describe()}. Median [lowest-highest]; ratios within a round. before: fork, connect, compile. "
+        f"control: by hand against itself. short: under {COUNTS_FROM_SECONDS:g} s, not counted.",
+    )

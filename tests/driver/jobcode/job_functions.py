@@ -1,0 +1,57 @@
+"""User code of the driver tests: functions that vertices name."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def numbers(spark: Any, rows: int = 10, partitions: int = 2) -> Any:
+    return spark.range(0, rows, 1, partitions)
+
+
+def slow(spark: Any, rows: int, marker: str, partitions: int = 2) -> Any:
+    """Rows that take 50 ms each, without a Python worker. The marker file says that it was compiled."""
+    with open(marker, "a") as f:
+        f.write("x")
+    sleep = "coalesce(reflect('java.lang.Thread', 'sleep', 50L), 'slept') <> ''"
+    return spark.range(0, rows, 1, partitions).where(sleep)
+
+
+def doubled(frame: Any) -> Any:
+    from pyspark.sql.functions import udf
+
+    return frame.select(udf(_double, "bigint")(frame.id).alias("id"))
+
+
+def _double(value: int) -> int:
+    import job_helpers  # type: ignore[import-not-found]
+
+    doubled_value: int = job_helpers.twice(value)
+    return doubled_value
+
+
+def fails(frame: Any) -> Any:
+    raise ValueError(f"no good: {frame.columns}")
+
+
+def not_a_frame(frame: Any) -> Any:
+    return 42
+
+
+def dies(frame: Any) -> Any:
+    os.kill(os.getpid(), 9)
+
+
+def broken_udf(frame: Any) -> Any:
+    from pyspark.sql.functions import udf
+
+    return frame.select(udf(lambda v: 1 // (v - v), "bigint")(frame.id).alias("id"))
+
+
+def fails_once(frame: Any, marker: str) -> Any:
+    if not os.path.exists(marker):
+        with open(marker, "w"):
+            pass
+        raise RuntimeError("only the first time")
+    return frame

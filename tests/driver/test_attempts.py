@@ -1,0 +1,373 @@
+"""Attempts on a real engine: how they end, and what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import Cluster, graph_of
+
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.failure import FailureKind
+from firesteel.embedded.jobs import JobStatus
+from firesteel.jobgraph.model import JobGraph
+from firesteel.spark.metrics import signed_token
+
+pytestmark = pytest.mark.spark
+
+CODE = str(Path(__file__).parent / "jobcode")
+
+
+def python(name: str, function: str, *inputs: str, **args: Any) -> dict[str, Any]:
+    return {"kind": "python", "name": name, "function": f"job_functions:{function}", "inputs": inputs, "args": args}
+
+
+def files(name: str, input_: str, path: Path, **more: Any) -> dict[str, Any]:
+    return {"kind": "sink", "name": name, "input": input_, "format": "parquet", "path": str(path), **more}
+
+
+def job(*vertices: dict[str, Any], settings: dict[str, Any] | None = None, **top: Any) -> JobGraph:
+    return graph_of(*vertices, settings={"artifacts": {"py_files": [CODE]}, **(settings or {})}, **top)
+
+
+def ids(path: Path) -> list[int]:
+    """The rows that a reader sees: what is hidden from Spark is hidden here."""
+    found = [f for f in sorted(path.rglob("*.parquet")) if not f.relative_to(path).parts[0].startswith("_")]
+    return sorted(i for f in found for i in pq.read_table(f).column("id").to_pylist())
+
+
+def script(tmp_path: Path, text: str, *args: str, **more: Any) -> JobGraph:
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(text))
+    return graph_of({"kind": "script", "name": "script", "file": str(file), "args": args, **more})
+
+
+def test_batch_graph_finishes_with_rows_in_place_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = cluster.run_graph(job(python("a", "numbers", rows=10), files("o", "a", out)))
+    assert run.record.status is JobStatus.FINISHED
+    assert ids(out) == list(range(10))
+    assert {f.name for f in out.iterdir() if not f.name.startswith("part-")} == {"_SUCCESS"}
+    operators = run.directory.attempt(1).read_operators()
+    assert operators["rows"]["o"] == 10
+    assert any(o["name"] == "Range" and o["rows"] == 10 for o in operators["sinks"]["o"]["operators"])
+
+
+def test_exact_row_metrics_count_every_vertex(cluster: Cluster, tmp_path: Path) -> None:
+    graph = job(
+        python("a", "numbers", rows=10),
+        {"kind": "sql", "name": "b", "query": "SELECT id FROM a WHERE id % 2 = 0", "inputs": ["a"]},
+        {"kind": "sql", "name": "c", "query": "SELECT a.id FROM a JOIN b USING (id)", "inputs": ["a", "b"]},
+        files("o", "c", tmp_path / "o"),
+        files("p", "b", tmp_path / "p"),
+        settings={"row_metrics": "exact"},
+    )
+    run = cluster.run_graph(graph)
+    result = run.directory.attempt(1).read_result()
+    assert result is not None
+    assert result.rows == {"a": 10, "b": 5, "c": 5}
+
+
+def test_python_functions_and_their_modules_reach_the_workers(cluster: Cluster, tmp_path: Path) -> None:
+    run = cluster.run_graph(
+        job(python("a", "numbers", rows=3), python("b", "doubled", "a"), files("o", "b", tmp_path / "o"))
+    )
+    assert run.record.failure is None
+    assert ids(tmp_path / "o") == [0, 2, 4]
+
+
+def test_nothing_is_visible_when_a_later_sink_fails(cluster: Cluster, tmp_path: Path) -> None:
+    graph = job(
+        python("a", "numbers", rows=3),
+        python("b", "broken_udf", "a"),
+        files("o", "a", tmp_path / "o"),
+        files("p", "b", tmp_path / "p"),
+    )
+    run = cluster.run_graph(graph)
+    assert run.record.status is JobStatus.FAILED
+    assert [f for d in ("o", "p") for f in (tmp_path / d).rglob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        ("fails", FailureKind.USER_CODE, r"ValueError: no good: \['id'\]"),
+        ("missing_function", FailureKind.USER_CODE, "has no attribute 'missing_function'"),
+        ("not_a_frame", FailureKind.INVALID_PIPELINE, "returned int, not a DataFrame"),
+        ("dies", FailureKind.KILLED, r"killed \(SIGKILL\)"),
+        ("broken_udf", FailureKind.USER_CODE, "ZeroDivisionError"),
+    ],
+)
+def test_failing_user_code_is_told_clearly(
+    cluster: Cluster, tmp_path: Path, function: str, kind: FailureKind, message: str
+) -> None:
+    run = cluster.run_graph(job(python("a", "numbers"), python("b", function, "a"), files("o", "b", tmp_path / "o")))
+    assert run.record.status is JobStatus.FAILED
+    failure = run.record.failure
+    assert failure is not None
+    assert failure.kind is kind, failure
+    assert re.search(message, failure.message), failure.message
+    assert "JVM stacktrace" not in failure.message
+    assert not (tmp_path / "o" / "_SUCCESS").exists()
+    if function == "fails":
+        assert 'job_functions.py", line' in failure.traceback
+        assert "/firesteel/driver/" not in failure.traceback
+
+
+def test_analysis_error_names_the_vertex_where_it_was_made(cluster: Cluster, tmp_path: Path) -> None:
+    graph = job(
+        python("a", "numbers"),
+        {"kind": "sql", "name": "b", "query": "SELECT nope FROM a", "inputs": ["a"]},
+        {"kind": "sql", "name": "c", "query": "SELECT * FROM b", "inputs": ["b"]},
+        files("o", "c", tmp_path / "o"),
+    )
+    failure = cluster.run_graph(graph).record.failure
+    assert failure is not None
+    assert (failure.kind, failure.vertex) == (FailureKind.INVALID_PIPELINE, "b")
+    assert failure.message.startswith("vertex 'b', field 'query': [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
+
+
+def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
+    graph = job(
+        python("a", "numbers"),
+        {"kind": "sql", "name": "b", "query": "SELECT cast('x' || id AS INT) AS id FROM a", "inputs": ["a"]},
+        files("o", "b", tmp_path / "o"),
+    )
+    failure = cluster.run_graph(graph).record.failure
+    assert failure is not None
+    assert (failure.kind, failure.error_class) == (FailureKind.DATA, "CAST_INVALID_INPUT")
+
+
+def test_restart_strategy_tries_again_and_succeeds(cluster: Cluster, tmp_path: Path) -> None:
+    graph = job(
+        python("a", "numbers"),
+        python("b", "fails_once", "a", marker=str(tmp_path / "marker")),
+        files("o", "b", tmp_path / "o"),
+        settings={"restart": {"type": "fixed-delay", "attempts": 2, "delay": "10 ms"}},
+    )
+    run = cluster.run_graph(graph)
+    assert (run.record.status, run.record.attempt, run.record.restarts) == (JobStatus.FINISHED, 2, 1)
+    assert ids(tmp_path / "o") == list(range(10))
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
+    cluster: Cluster, tmp_path: Path, mode: str
+) -> None:
+    """I2, F13: the second attempt's rows, exactly; and the old ones until the commit."""
+    out = tmp_path / "out"
+    assert cluster.run_graph(job(python("a", "numbers", rows=5), files("o", "a", out))).record.failure is None
+    marker = tmp_path / "marker"
+    running = cluster.start_graph(
+        job(
+            python("a", "slow", rows=120, marker=str(marker)),
+            files("o", "a", out, mode=mode),
+            settings={"restart": {"type": "fixed-delay", "attempts": 1, "delay": "10 ms"}},
+        )
+    )
+    running.wait_for(lambda e: e["type"] == "progress")
+    driver = running.directory.load().driver
+    assert driver is not None
+    assert driver.signal(signal.SIGKILL)
+    assert ids(out) == [0, 1, 2, 3, 4]
+    run = running.result()
+    assert (run.record.status, run.record.attempt) == (JobStatus.FINISHED, 2)
+    assert ids(out) == sorted([*([] if mode == "overwrite" else range(5)), *range(120)])
+    assert not (out / "_firesteel").exists()
+
+
+def test_same_attempt_run_again_adds_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """The crash between the commit and the record of the result: whoever runs the attempt again finds it done."""
+    out = tmp_path / "out"
+    running = cluster.start_graph(job(python("a", "numbers", rows=5), files("o", "a", out)))
+    first = running.result()
+    directory = AttemptDirectory(tmp_path / "again")
+    spec = first.directory.attempt(1).read_spec()
+    for _ in range(2):
+        directory.prepare(spec)
+        (directory.root / "result.json").unlink(missing_ok=True)
+        driver = cluster.pool.spawn(
+            "attempt",
+            {"directory": str(directory.root)},
+            stdout=directory.stdout,
+            stderr=directory.stderr,
+            cwd=tmp_path,
+        )
+        assert driver.exited.result(60).status in (0, 1)
+    # The engine has closed that session for good, so nothing could run; and a commit that was cleared is not redone.
+    assert ids(out) == [0, 1, 2, 3, 4]
+
+
+def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """I10."""
+    out = tmp_path / "out"
+    running = cluster.start_graph(job(python("a", "slow", rows=4000, marker=str(tmp_path / "m")), files("o", "a", out)))
+    running.wait_for(lambda e: e["type"] == "progress")
+    running.job.cancel()
+    run = running.result(timeout=15)
+    assert run.record.status is JobStatus.CANCELED
+    assert list(out.rglob("*")) == []
+    assert _running_stages(cluster) == 0
+
+
+def _running_stages(cluster: Cluster) -> int:
+    import urllib.request
+
+    engine = cluster.engine()
+    root = f"http://127.0.0.1:{engine.ui_port}/api/v1/applications"
+    headers = {"Authorization": f"Bearer {signed_token(engine.ui_secret)}"}
+
+    def get(path: str) -> Any:
+        with urllib.request.urlopen(urllib.request.Request(f"{root}{path}", headers=headers), timeout=10) as answer:
+            return json.load(answer)
+
+    app = get("")[0]["id"]
+    stages = get(f"/{app}/stages?status=active")
+    return sum("job_functions" in (s.get("description") or "") for s in stages)
+
+
+def test_spark_ui_is_locked(cluster: Cluster) -> None:
+    """S2: the second door asks for a credential too."""
+    import urllib.error
+    import urllib.request
+
+    url = f"http://127.0.0.1:{cluster.engine().ui_port}/api/v1/applications"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(url, timeout=10)
+    assert caught.value.code == 403
+    caught.value.close()
+
+
+def test_script_output_arguments_and_session(cluster: Cluster, tmp_path: Path) -> None:
+    graph = script(
+        tmp_path,
+        """
+        import sys
+        from pyspark.sql import SparkSession
+        spark = SparkSession.builder.master("local[7]").appName("x").getOrCreate()
+        print("args", sys.argv[1:], __name__)
+        print("rows", spark.range(5).count())
+        spark.stop()
+        again = SparkSession.builder.getOrCreate()
+        print("again", again.range(6).count())
+        """,
+        "--conf",
+        "a b",
+    )
+    run = cluster.run_graph(graph)
+    assert run.record.failure is None
+    assert run.stdout.splitlines() == ["args ['--conf', 'a b'] __main__", "rows 5", "again 6"]
+    assert "master('local[7]') is ignored" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("import sys; sys.exit(3)", FailureKind.EXIT_CODE, "the program exited with code 3"),
+        (
+            "import sys; sys.exit('out of cheese')",
+            FailureKind.EXIT_CODE,
+            "the program exited with code 1: out of cheese",
+        ),
+        ("import nowhere_to_be_found", FailureKind.IMPORT, "No module named 'nowhere_to_be_found'"),
+        ("def f():\n    return {}['key']\nf()", FailureKind.USER_CODE, "KeyError: 'key'"),
+        ("import os; os._exit(9)", FailureKind.EXIT_CODE, "the driver process ended with code 9 and no result"),
+        ("raise MemoryError", FailureKind.OUT_OF_MEMORY, "the driver process ran out of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FailureKind.KILLED, "ended by SIGSEGV"),
+    ],
+)
+def test_failing_script_is_told_clearly(
+    cluster: Cluster, tmp_path: Path, text: str, kind: FailureKind, message: str
+) -> None:
+    failure = cluster.run_graph(script(tmp_path, text)).record.failure
+    assert failure is not None
+    assert failure.kind is kind
+    assert message in failure.message
+    if "key" in text:
+        assert f'{tmp_path}/program.py", line 2, in f' in failure.traceback
+
+
+def test_exit_code_zero_is_success(cluster: Cluster, tmp_path: Path) -> None:
+    assert cluster.run_graph(script(tmp_path, "import sys; sys.exit(0)")).record.status is JobStatus.FINISHED
+
+
+def test_classic_script_has_a_spark_context_and_its_jvm_goes_with_it(cluster: Cluster, tmp_path: Path) -> None:
+    graph = script(
+        tmp_path,
+        """
+        import job_helpers
+        from pyspark import SparkContext
+        sc = SparkContext.getOrCreate()
+        print(sc.parallelize(range(4)).map(job_helpers.twice).sum(), sc._gateway.jvm.java.lang.ProcessHandle.current().pid())
+        """,
+    )
+    graph = graph.model_copy(
+        update={
+            "settings": graph.settings.model_copy(update={"artifacts": job(python("a", "numbers")).settings.artifacts})
+        }
+    )
+    run = cluster.run_graph(graph)
+    assert run.record.failure is None, run.stderr
+    total, pid = run.stdout.split()
+    assert total == "12"
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_streaming_query_resumes_after_its_driver_died(cluster: Cluster, tmp_path: Path) -> None:
+    """One query per sink; attempt 2 goes on at the last committed batch, so the file sink has every row once."""
+    source = tmp_path / "in"
+    source.mkdir()
+    for n in range(6):
+        (source / f"{n}.json").write_text("".join(f'{{"id": {n * 10 + i}}}\n' for i in range(10)))
+    graph = job(
+        {
+            "kind": "source",
+            "name": "s",
+            "format": "json",
+            "path": str(source),
+            "schema": "id BIGINT",
+            "options": {"maxFilesPerTrigger": 1},
+        },
+        files("o", "s", tmp_path / "o", trigger="200 ms"),
+        mode="streaming",
+        settings={"restart": {"type": "fixed-delay", "attempts": 1, "delay": "10 ms"}},
+    )
+    running = cluster.start_graph(graph)
+    running.wait_for(lambda e: e["type"] == "batch" and e["batch"] >= 1)
+    driver = running.directory.load().driver
+    assert driver is not None
+    driver.signal(signal.SIGKILL)
+    running.wait_for(lambda e: e["type"] == "batch" and e["batch"] == 5, timeout=90)
+    running.job.cancel()
+    run = running.result()
+    assert (run.record.status, run.record.attempt) == (JobStatus.CANCELED, 2)
+    listed = [
+        json.loads(line)["path"].removeprefix("file://")
+        for log in sorted((tmp_path / "o" / "_spark_metadata").glob("[0-9]*"))
+        for line in log.read_text().splitlines()[1:]
+    ]
+    assert sorted(i for f in listed for i in pq.read_table(f).column("id").to_pylist()) == list(range(60))
+
+
+def test_many_drivers_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.engine()
+    runs: list[Any] = []
+
+    def one(n: int) -> None:
+        runs.append(cluster.run_graph(job(python("a", "numbers", rows=n), files("o", "a", tmp_path / str(n)))))
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(1, 7)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [r.record.failure for r in runs] == [None] * 6
+    assert all(ids(tmp_path / str(n)) == list(range(n)) for n in range(1, 7))
