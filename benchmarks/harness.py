@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from firesteel.engines.launcher import LaunchOptions, engine_environment, start_engine, stop_engine
@@ -34,15 +35,16 @@ HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 15.0
 """How long an engine may take to end by itself before it is killed."""
 
-console = Console()
-_progress = Console(stderr=True, highlight=False)
+# Into a file or a pipe rich would squeeze the tables to 80 columns.
+console = Console(width=None if sys.stdout.isatty() else 170)
+_progress = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 T = TypeVar("T")
 
 
 def say(text: str) -> None:
     """Progress, apart from the tables."""
-    _progress.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {text}")
+    _progress.print(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 # -- numbers --------------------------------------------------------------------------------------------------------
@@ -98,13 +100,14 @@ def interleave(
     return out
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
-    grid = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:
+    grid = Table(title=title, title_justify="left")
     for number, name in enumerate(columns):
-        grid.add_column(name, justify="left" if number == 0 else "right", no_wrap=number == 0)
+        grid.add_column(escape(name), justify="left" if number == 0 else "right", no_wrap=number == 0)
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(escape, row))
     console.print(grid)
+    console.print(note, markup=False, highlight=False, style="dim")
     console.print()
 
 

@@ -33,7 +33,5 @@ def accounts(data: Path, as_of: datetime = END) -> list[Account]:
         if change["op"] == "delete":
             table.pop(account, None)
         else:
-            table[account] = Account(
-                account, change["owner"], change["plan"], Decimal(change["balance"]), changed_at
-            )
+            table[account] = Account(account, change["owner"], change["plan"], Decimal(change["balance"]), changed_at)
     return sorted(table.values())

@@ -20,9 +20,7 @@ def generate(target: Path, seed: int = 2026) -> None:
     """Write orders.csv and customers.csv to `target`; the same seed gives the same bytes."""
     draw = random.Random(seed)
     target.mkdir(parents=True, exist_ok=True)
-    customers = [
-        (1000 + n, f"{draw.choice(NAMES)} {draw.choice(SURNAMES)}", draw.choice(COUNTRIES)) for n in range(60)
-    ]
+    customers = [(1000 + n, f"{draw.choice(NAMES)} {draw.choice(SURNAMES)}", draw.choice(COUNTRIES)) for n in range(60)]
     orders = []
     for n in range(500):
         # Some orders are from customers that the shop has forgotten: they must not appear in the result.

@@ -33,13 +33,7 @@ def main() -> None:
         return [(word, Path(path).stem) for word in found if word not in ignored.value]
 
     index = (
-        sc.wholeTextFiles(str(args.input))
-        .flatMap(words)
-        .distinct()
-        .groupByKey()
-        .mapValues(sorted)
-        .sortByKey()
-        .cache()
+        sc.wholeTextFiles(str(args.input)).flatMap(words).distinct().groupByKey().mapValues(sorted).sortByKey().cache()
     )
     print(f"{index.count()} words in {len(index.flatMap(lambda entry: entry[1]).distinct().collect())} documents")
     print(f"{seen.value} words read")

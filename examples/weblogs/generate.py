@@ -13,7 +13,7 @@ PAGES = ("/", "/products", "/products/7", "/products/12", "/cart", "/checkout", 
 AGENTS = ("Firefox/148.0", "Chrome/146.0", "Safari/26.2")
 ROBOT = "ExampleBot/2.1"
 GAP_SECONDS = 30 * 60
-BROKEN_LINES = ("-", '192.0.2.200 - - [02/Mar/2026:11:', "\x16\x03\x01 not HTTP at all")
+BROKEN_LINES = ("-", "192.0.2.200 - - [02/Mar/2026:11:", "\x16\x03\x01 not HTTP at all")
 
 
 class Request(NamedTuple):

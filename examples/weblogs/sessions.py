@@ -9,4 +9,6 @@ def number_visits(requests: DataFrame, gap_minutes: int = 30) -> DataFrame:
     by_visitor = Window.partitionBy("ip", "agent").orderBy("at")
     silence = F.unix_timestamp("at") - F.lag(F.unix_timestamp("at")).over(by_visitor)
     begins = F.when(silence > gap_minutes * 60, 1).otherwise(0)
-    return requests.withColumn("begins", begins).withColumn("visit", F.sum("begins").over(by_visitor) + 1).drop("begins")
+    return (
+        requests.withColumn("begins", begins).withColumn("visit", F.sum("begins").over(by_visitor) + 1).drop("begins")
+    )

@@ -703,7 +703,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "variable without value": (
         "name: a\nvariables:\n  data:\nvertices:\n" + SOURCE.replace("path: in", "path: '${data}/x'") + QUERY + SINK,
         [
-            "pipeline.yaml:3: field 'variables.data': has no value — give one with -D data=VALUE, or a default here",
+            "pipeline.yaml:3: field 'variables.data': has no value — give one with -Ddata=VALUE, or a default here",
         ],
     ),
     "not a variable": (

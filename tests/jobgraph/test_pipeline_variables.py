@@ -85,7 +85,7 @@ def test_given_but_undeclared_variable(tmp_path: Path) -> None:
     assert messages(tmp_path, PIPELINE, must="it", evn="x", other="y") == [
         ": the variable 'evn' was given, but the pipeline does not declare it — did you mean 'env'?",
         (
-            ": the variable 'other' was given, but the pipeline does not declare it — remove -D other; the pipeline declares "
+            ": the variable 'other' was given, but the pipeline does not declare it — remove -Dother; the pipeline declares "
             "data, day, env, must, n, on, price, x"
         ),
     ]
@@ -94,7 +94,7 @@ def test_given_but_undeclared_variable(tmp_path: Path) -> None:
 def test_variable_without_value_is_a_problem_even_if_unused(tmp_path: Path) -> None:
     text = "name: a\nvariables:\n  must:\nvertices:\n  - {name: s, kind: script, file: m.py}\n"
     assert messages(tmp_path, text) == [
-        ":3: field 'variables.must': has no value — give one with -D must=VALUE, or a default here"
+        ":3: field 'variables.must': has no value — give one with -Dmust=VALUE, or a default here"
     ]
 
 
@@ -107,7 +107,7 @@ def test_variable_of_the_wrong_type_names_the_field(tmp_path: Path) -> None:
 def test_declarations_themselves_are_checked(tmp_path: Path) -> None:
     text = "name: a\nvariables:\n  a b: 1\n  c: [1]\nvertices:\n  - {name: s, kind: script, file: m.py}\n"
     assert messages(tmp_path, text) == [
-        ":3: field 'variables.a b': 'a b' is not a variable name — use letters, digits, '_', '-' and '.'",
+        ":3: field 'variables.a b': 'a b' is not a variable name — use letters, digits, '_' and '-'",
         ":4: field 'variables.c': the default must be one value, not a list or mapping — write text or a number",
     ]
     text = "name: a\nvariables: [x]\nvertices:\n  - {name: s, kind: script, file: m.py}\n"

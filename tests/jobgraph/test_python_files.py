@@ -44,7 +44,7 @@ def test_any_other_file_is_a_script(tmp_path: Path) -> None:
 def test_script_takes_no_variables(tmp_path: Path) -> None:
     file = tmp_path / "s.py"
     file.write_text("")
-    with pytest.raises(InvalidPipelineError, match=r"the variable 'x' was given, .* remove -D x; it declares none"):
+    with pytest.raises(InvalidPipelineError, match=r"the variable 'x' was given, .* remove -Dx; it declares none"):
         load_pipeline(file, variables={"x": "1"})
 
 

@@ -20,7 +20,7 @@ else:
 @pytest.fixture(autouse=True)
 def _real_os() -> Iterator[None]:
     yield
-    local.os = os
+    setattr(local, "os", os)  # noqa: B010
 
 
 @pytest.fixture(params=["local", "memory"])

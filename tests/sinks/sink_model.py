@@ -134,7 +134,7 @@ class LocalWorld:
         self.trip = Trip()
 
     def store(self) -> FileStore:
-        local.os = TrippingOs(self.trip)  # type: ignore[assignment]
+        setattr(local, "os", TrippingOs(self.trip))  # noqa: B010
         return LocalStore()
 
     def put(self, path: str, text: str) -> None:

@@ -25,10 +25,11 @@ from firesteel.driver.failure import Failure, FailureKind, classify, from_exit
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.driver.warm import WarmGateways
+from firesteel.embedded.engines import acquire, dispose
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
 from firesteel.embedded.plan import RunPlan
-from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
-from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.engines.launcher import healthy
+from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph, Mode
@@ -62,7 +63,6 @@ class EmbeddedJob:
         self._tell = listener
         self._pool = pool
         self._gateways = gateways
-        self._engines = EngineDirectory(configuration.data.dir)
         self._plan = RunPlan.of(graph, configuration)
         self._record = dataclasses.replace(directory.load(), supervisor=ProcessIdentity.of(os.getpid()))
         self._cancel_at: float | None = None
@@ -87,7 +87,7 @@ class EmbeddedJob:
         pool = self._pool or DriverPool(python=self._plan.python, log=self._directory.root / "drivers.log")
         try:
             # Spark's start and PySpark's import take seconds each; they overlap.
-            starting = starter.submit(self._start_engine) if not self._plan.classic else None
+            starting = starter.submit(acquire, self._plan, self._configuration) if not self._plan.classic else None
             history = RestartHistory()
             number = 0
             while True:
@@ -112,14 +112,14 @@ class EmbeddedJob:
                 self._tell({"type": "restart", "delay": delay, "failure": str(result.failure), "attempt": number + 1})
                 self._sleep(delay)
                 if engine is not None and not healthy(engine):
-                    self._stop_engine(engine)
-                    engine, starting = None, starter.submit(self._start_engine)
+                    dispose(engine, self._configuration)
+                    engine, starting = None, starter.submit(acquire, self._plan, self._configuration)
                 self._save(status=JobStatus.RUNNING)
         finally:
             if self._pool is None:
                 pool.close()
             if engine is not None:
-                self._stop_engine(engine)
+                dispose(engine, self._configuration)
             starter.shutdown(wait=True, cancel_futures=True)
 
     def _await(self, starting: Future[EngineRecord]) -> EngineRecord:
@@ -237,20 +237,6 @@ class EmbeddedJob:
                 self._tell({"type": "note", "text": f"sink '{sink.name}': clean-up left files: {classify(error)}"})
 
     # -- small things -----------------------------------------------------------------------------------------------
-
-    def _start_engine(self) -> EngineRecord:
-        spec = self._plan.engine
-        if spec.attached:
-            return attach(spec.master, self._configuration.engine.token or "")
-        if self._configuration.engine.reuse:
-            for record in self._engines.alive():
-                if record.shared and record.spec == spec and healthy(record):
-                    return record
-        return start_engine(self._engines, spec, self._plan.launch)
-
-    def _stop_engine(self, engine: EngineRecord) -> None:
-        if not engine.shared and not engine.spec.attached:
-            stop_engine(self._engines, engine, grace=self._configuration.engine.stop_timeout)
 
     def _sleep(self, delay: float) -> None:
         until = time.monotonic() + delay

@@ -52,8 +52,8 @@ def read_query(text: str) -> Query:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         return Query(_guess(text), SqlError(_in_our_words(first), first.get("line"), first.get("col")))
-    except SqlglotError as error:
-        return Query(_guess(text), SqlError(str(error).splitlines()[0]))
+    except (SqlglotError, RecursionError) as error:
+        return Query(_guess(text), SqlError((str(error).splitlines() or ["it does not parse"])[0]))
     found = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     if len(found) != 1:
         message = f"it holds {len(found)} statements, not one" if found else "it is empty"

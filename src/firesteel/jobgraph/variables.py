@@ -19,8 +19,8 @@ from .document import Document, Loc, Locator, vertex_at
 from .nearest import suggest
 from .yaml_source import scalar
 
-_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_.-]*?)(?::-([^}]*))?\}|\$\{")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_-]*?)(?::-([^}]*))?\}|\$\{")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Substitution:
         for name, default in declared.items():
             loc = ("variables", name)
             if not _NAME.fullmatch(name):
-                self._problem(loc, f"'{name}' is not a variable name", "use letters, digits, '_', '-' and '.'")
+                self._problem(loc, f"'{name}' is not a variable name", "use letters, digits, '_' and '-'")
             elif name in self.given:
                 self.values[name] = self.given[name]
             elif isinstance(default, list | dict):
@@ -114,13 +114,13 @@ class _Substitution:
 
     def check_given(self) -> None:
         for name in self._needed:
-            self._problem(("variables", name), "has no value", f"give one with -D {name}=VALUE, or a default here")
+            self._problem(("variables", name), "has no value", f"give one with -D{name}=VALUE, or a default here")
         for name in self.given:
             if name not in self.names:
                 declared = (
                     f"the pipeline declares {', '.join(sorted(self.names))}" if self.names else "it declares none"
                 )
-                fix = suggest(name, self.names, f"remove -D {name}; {declared}")
+                fix = suggest(name, self.names, f"remove -D{name}; {declared}")
                 message = f"the variable '{name}' was given, but the pipeline does not declare it"
                 self.problems.append(Problem(message, fix, file=self.at.file))
 

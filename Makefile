@@ -1,0 +1,47 @@
+# Every target sets up what it needs: a fresh clone and `make demo` is all there is to it.
+.DEFAULT_GOAL := help
+FIRESTEEL := .venv/bin/firesteel
+DEMO := FIRESTEEL_DATA_DIR=$(CURDIR)/.demo
+JOBS ?= 2
+
+.PHONY: help setup demo test check fmt bench docs clean
+
+help:
+	@echo "make demo    run a batch and a streaming pipeline on an embedded Spark engine"
+	@echo "make test    run the tests"
+	@echo "make check   linters and types"
+	@echo "make fmt     format the code"
+	@echo "make bench   print the benchmark table (minutes)"
+	@echo "make docs    write the generated reference pages"
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@$(DEMO) $(FIRESTEEL) engine train
+	@echo
+	@$(DEMO) $(FIRESTEEL) run examples/orders/pipeline.yaml --show 5
+	@echo
+	@$(DEMO) .venv/bin/python examples/late_events/generate.py
+	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
+
+test: setup
+	.venv/bin/python -m pytest -n $(JOBS) --dist worksteal
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+fmt: setup
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: setup
+	.venv/bin/python benchmarks/run.py
+
+docs: setup
+	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md
+
+clean:
+	rm -rf .venv .demo build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,38 @@
+"""The engine of a run: one that stays and fits, or one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from firesteel.config import Configuration
+from firesteel.embedded.plan import RunPlan
+from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
+from firesteel.engines.record import EngineDirectory, EngineRecord
+
+
+def acquire(plan: RunPlan, configuration: Configuration) -> EngineRecord:
+    """Attach, reuse or start. What was started here must be given to `dispose`."""
+    if plan.engine.attached:
+        return attach(plan.engine.master, configuration.engine.token or "")
+    directory = EngineDirectory(configuration.data.dir)
+    if configuration.engine.reuse:
+        for record in directory.alive():
+            if record.shared and record.spec == plan.engine and healthy(record):
+                return record
+    return start_engine(directory, plan.engine, plan.launch)
+
+
+def dispose(engine: EngineRecord, configuration: Configuration) -> None:
+    """Stop an engine that belongs to one run; leave those of others alone."""
+    if not engine.shared and not engine.spec.attached:
+        stop_engine(EngineDirectory(configuration.data.dir), engine, grace=configuration.engine.stop_timeout)
+
+
+@contextlib.contextmanager
+def engine_for(plan: RunPlan, configuration: Configuration) -> Iterator[EngineRecord]:
+    engine = acquire(plan, configuration)
+    try:
+        yield engine
+    finally:
+        dispose(engine, configuration)
