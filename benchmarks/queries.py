@@ -6,12 +6,13 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.dataset import Dataset, ensure
 from benchmarks.graph_run import GraphRun, GraphRunner
-from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, table
+from benchmarks.harness import Sample, Workbench, cpu_seconds, deadline, interleave, plain_client, say, table
 from benchmarks.pipelines import PIPELINES, Pipeline
 
 from firesteel.driver.pool import DriverPool
@@ -22,6 +23,13 @@ COUNTS_FROM_SECONDS = 10.0
 """The budget speaks of pipelines that take at least this long."""
 
 GRAPH, HAND, CONTROL = "graph", "by hand", "by hand again"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    seconds: float
+    cpu: float
+    """Processor seconds of the engine; a graph's count to the end of its driver process, metrics harvest included."""
 
 
 def run(bench: Workbench, data: Dataset, *, rounds: int, control: bool, only: tuple[str, ...]) -> dict[str, Any]:
@@ -51,31 +59,33 @@ def _compare(
     graph = pipeline.graph(data, str(outputs / "graph"))
     runs: list[GraphRun] = []
 
-    def as_graph() -> float:
+    def as_graph() -> Run:
+        before = cpu_seconds(engine.process)
         runs.append(runner.run(graph))
-        return runs[-1].seconds
+        return Run(runs[-1].seconds, cpu_seconds(engine.process) - before)
 
-    def by_hand() -> float:
+    def by_hand() -> Run:
         with deadline(bench.timeout, f"{pipeline.name} by hand"):
-            began = time.perf_counter()
+            before, began = cpu_seconds(engine.process), time.perf_counter()
             with plain_client(engine) as spark:
                 pipeline.by_hand(spark, data, str(outputs / "hand"))
-                return time.perf_counter() - began
+                seconds = time.perf_counter() - began
+            return Run(seconds, cpu_seconds(engine.process) - before)
 
-    variants: dict[str, Callable[[], float]] = {GRAPH: as_graph, HAND: by_hand}
+    def told(when: str, name: str, run: Run) -> None:
+        say(f"{pipeline.name}: {when}, {name} {run.seconds:.2f} s, engine cpu {run.cpu:.2f} s")
+
+    variants: dict[str, Callable[[], Run]] = {GRAPH: as_graph, HAND: by_hand}
     if control:
         variants[CONTROL] = by_hand
     # Once each unmeasured: the engine compiles its hot paths, and the two outputs are checked to be the same rows.
-    interleave(
-        {GRAPH: as_graph, HAND: by_hand}, 1, lambda _, name, s: say(f"{pipeline.name}: {name} {s:.2f} s (warm-up)")
-    )
+    interleave({GRAPH: as_graph, HAND: by_hand}, 1, lambda _, name, run: told("warm-up", name, run))
     with deadline(bench.timeout, "comparing outputs"), plain_client(engine) as spark:
         rows = _same_rows(pipeline, spark, outputs)
     runs.clear()
-    measured = interleave(
-        variants, rounds, lambda n, name, s: say(f"{pipeline.name}: round {n}/{rounds}, {name} {s:.2f} s")
-    )
-    samples = {name: Sample.of(values) for name, values in measured.items()}
+    measured = interleave(variants, rounds, lambda n, name, run: told(f"round {n}/{rounds}", name, run))
+    samples = {name: Sample.of([r.seconds for r in found]) for name, found in measured.items()}
+    cpu = {name: Sample.of([r.cpu for r in found]) for name, found in measured.items()}
     shutil.rmtree(outputs)
     ratio = samples[GRAPH].over(samples[HAND])
     return {
@@ -83,7 +93,9 @@ def _compare(
         "vertices": len(graph.vertices),
         "output_rows": rows,
         "seconds": {name: sample.as_json() for name, sample in samples.items()},
+        "engine_cpu": {name: sample.as_json() for name, sample in cpu.items()},
         "ratio": ratio.as_json(),
+        "cpu_ratio": cpu[GRAPH].over(cpu[HAND]).as_json() if cpu[HAND].low > 0 else None,
         "ratio_of_best": samples[GRAPH].low / samples[HAND].low,
         "control_ratio": samples[CONTROL].over(samples[HAND]).as_json() if control else None,
         "phases": {name: statistics.median(r.phases[name] for r in runs) for name in runs[0].phases},
@@ -106,7 +118,7 @@ def _same_rows(pipeline: Pipeline, spark: Any, outputs: Path) -> int:
         graph, hand = (tuple(frame.collect()[0]) for frame in found)
         if graph != hand or not graph[0]:
             raise RuntimeError(
-                f"{pipeline.name}: output {name} differs: the graph wrote {graph[0]} rows, the program {hand[0]}; "
+                f"{pipeline.name}: output {name} differs (rows, hash): {graph} by the graph, {hand} by hand; "
                 "a ratio of different work means nothing"
             )
         total += graph[0]
@@ -117,7 +129,7 @@ def _show(report: dict[str, Any], data: Dataset) -> None:
     rows = []
     for name, found in report["pipelines"].items():
         seconds = {k: Sample.of(v["values"]) for k, v in found["seconds"].items()}
-        control = found["control_ratio"]
+        control, cpu = found["control_ratio"], found["cpu_ratio"]
         verdict = ("within" if found["within_budget"] else "OVER") if found["counts"] else "short"
         phases = found["phases"]
         around = 1000 * (phases["fork"] + phases["connect"] + phases["compile"])
@@ -129,6 +141,7 @@ def _show(report: dict[str, Any], data: Dataset) -> None:
                 seconds[GRAPH].show(),
                 Sample.of(found["ratio"]["values"]).show(digits=3),
                 f"{found['ratio_of_best']:.3f}",
+                Sample.of(cpu["values"]).show(digits=3) if cpu else "-",
                 Sample.of(control["values"]).show(digits=3) if control else "-",
                 f"{around:.0f} + {1000 * phases['commit']:.0f}",
                 verdict,
@@ -143,11 +156,12 @@ def _show(report: dict[str, Any], data: Dataset) -> None:
             "graph s",
             "ratio",
             "best/best",
+            "cpu ratio",
             "control",
             "before + commit ms",
             "budget",
         ],
         rows,
         f"{data.describe()}. Median [lowest-highest]; ratios within a round. before: fork, connect, compile. "
-        f"control: by hand against itself. short: under {COUNTS_FROM_SECONDS:g} s, not counted.",
+        f"cpu: processor time of the engine. control: by hand against itself. short: under {COUNTS_FROM_SECONDS:g} s, not counted.",
     )

@@ -5,8 +5,22 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-COMMON = "the a and of in on with from fire light wood".split()
-RARE = "flint steel tinder ember ash smoke stone spark glow kindling bark moss birch hearth match".split()
+COMMON = ["the", "a", "and", "of", "in", "on", "with", "from", "fire", "light", "wood"]
+RARE = [
+    "flint",
+    "steel",
+    "tinder",
+    "ember",
+    "ash",
+    "smoke",
+    "stone",
+    "spark",
+    "glow",
+    "moss",
+    "birch",
+    "hearth",
+    "match",
+]
 
 
 def generate(target: Path, seed: int = 2026) -> None:

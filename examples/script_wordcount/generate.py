@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-WORDS = (
-    "the a spark fire flint steel tinder wood dry wind night camp light warm glow ember ash smoke stone hand "
-    "strike catch burn wait again until and of in on with from"
-).split()
+# fmt: off
+WORDS = [
+    "the", "a", "spark", "fire", "flint", "steel", "tinder", "wood", "dry", "wind", "night", "camp", "light", "warm",
+    "glow", "ember", "ash", "smoke", "stone", "hand", "strike", "catch", "burn", "wait", "again", "until", "and", "of",
+    "in", "on", "with", "from",
+]
+# fmt: on
 
 
 def generate(target: Path, seed: int = 2026) -> None:

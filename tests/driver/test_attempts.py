@@ -371,3 +371,26 @@ def test_many_drivers_at_once(cluster: Cluster, tmp_path: Path) -> None:
         t.join()
     assert [r.record.failure for r in runs] == [None] * 6
     assert all(ids(tmp_path / str(n)) == list(range(n)) for n in range(1, 7))
+
+
+@pytest.mark.parametrize("api", ["connect", "classic"])
+def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster, tmp_path: Path, api: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "in.txt").write_text("a\nb\n")
+    graph = script(
+        tmp_path,
+        """
+        from pyspark.sql import SparkSession
+        spark = SparkSession.builder.getOrCreate()
+        lines = spark.read.text("in.txt")
+        print(lines.count(), open("in.txt").read().count("b"))
+        lines.write.parquet("out")
+        """,
+        api=api,
+    )
+    cluster.engine()
+    run = cluster.run_graph(graph, cwd=work)
+    assert run.record.failure is None, run.stderr
+    assert run.stdout.split() == ["2", "1"]
+    assert list((work / "out").glob("*.parquet"))

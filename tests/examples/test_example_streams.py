@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,14 @@ def _batches(events: list[dict[str, Any]], vertex: str) -> list[int]:
     return [e["batch"] for e in events if e["type"] == "batch" and e["vertex"] == vertex]
 
 
+def _rows_read(run: Run) -> int:
+    return sum(e["rows"] for e in run.events if e["type"] == "batch")
+
+
+def _reaches(vertex: str, batch: int) -> Callable[[dict[str, Any]], bool]:
+    return lambda e: e["type"] == "batch" and e["vertex"] == vertex and e["batch"] >= batch
+
+
 def test_late_events_are_counted_or_dropped_as_the_page_of_the_example_says(tmp_path: Path) -> None:
     generate, expected = module("late_events", "generate"), module("late_events", "expected")
     generate.generate(tmp_path)
@@ -56,6 +65,7 @@ def test_late_events(cluster: Cluster, tmp_path: Path, order: str) -> None:
     assert outcome.written
     assert sorted(tuple(row.values()) for row in read_parquet(out / "counts")) == outcome.written
     assert _batches(run.events, "events_per_window")[: len(files)] == list(range(len(files)))
+    assert _rows_read(run) == sum(len(f.read_text().splitlines()) for f in files)
 
 
 def test_dedup(cluster: Cluster, tmp_path: Path) -> None:
@@ -66,6 +76,7 @@ def test_dedup(cluster: Cluster, tmp_path: Path) -> None:
     assert sorted(tuple(row.values()) for row in read_parquet(tmp_path / "payments")) == payments
     assert len(payments) < len(expected.callbacks(data)), "there is nothing to deduplicate"
     assert set(_batches(run.events, "payments")) >= {0, 1, 2, 3}
+    assert _rows_read(run) == len(expected.callbacks(data))
 
 
 def test_clicks_live_runs_until_it_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
@@ -80,8 +91,8 @@ def test_clicks_live_runs_until_it_is_cancelled(cluster: Cluster, tmp_path: Path
     graph = load_pipeline(EXAMPLES / "clicks_live" / "pipeline.yaml", variables=variables).graph
     running = cluster.start_graph(graph)
     # With a batch a second, three windows of two seconds have been passed by the watermark well before batch 9.
-    for sink, batch in {"clicks_per_category": 9, "all_clicks": 3}.items():
-        running.wait_for(lambda e, s=sink, b=batch: e["type"] == "batch" and e["vertex"] == s and e["batch"] >= b)
+    running.wait_for(_reaches("clicks_per_category", 9))
+    running.wait_for(_reaches("all_clicks", 3))
     running.job.cancel()
     run = running.result()
     assert run.record.status is JobStatus.CANCELED, f"{run.record.failure}\n{run.stderr}"

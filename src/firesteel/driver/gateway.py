@@ -46,7 +46,9 @@ class Gateway:
         reap(self.process)
 
 
-def start_gateway(home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str) -> Gateway:
+def start_gateway(
+    home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str, cwd: Path | None = None
+) -> Gateway:
     """Start a JVM that waits for a PySpark program. Returns at once; `connection` waits for it."""
     java = find_java(options.java_home)
     spark = spark_home()
@@ -90,6 +92,7 @@ def start_gateway(home: Path, spec: EngineSpec, options: LaunchOptions, *, app_n
             ["/bin/sh", "-c", 'exec "$@" < "$0"', str(pipe), *argv],
             stdout=log,
             stderr=subprocess.STDOUT,
+            cwd=cwd or home,
             env=engine_environment(
                 {
                     "JAVA_HOME": str(java.home),

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver import artifacts, gateway
+from firesteel.driver import artifacts, gateway, relative_paths
 from firesteel.driver.attempt import AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Script
@@ -29,6 +29,8 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> Non
     _accept_masters(SparkSession.Builder)
     _accept_masters(ConnectSession.Builder)
     _renew_session_after_stop(ConnectSession, spec, engine)
+    if engine.shares_files:
+        relative_paths.for_connect(Path.cwd())
     try:
         _run(program)
     finally:
@@ -40,6 +42,7 @@ def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:
     for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
         os.environ.pop(name, None)
     gateway.take(home)
+    relative_paths.for_classic(Path.cwd())
     _ship_modules(spec)
     _run(program)
 

@@ -164,7 +164,9 @@ class EmbeddedJob:
 
     def _gateway(self, home: Path) -> Gateway:
         warm = self._gateways.take(self._plan.engine) if self._gateways else None
-        return warm or start_gateway(home, self._plan.engine, self._plan.launch, app_name=self._graph.name)
+        if warm is not None:
+            return warm
+        return start_gateway(home, self._plan.engine, self._plan.launch, app_name=self._graph.name, cwd=self._cwd)
 
     def _follow(
         self, driver: DriverProcess, directory: AttemptDirectory, pool: DriverPool, gateway: Gateway | None

@@ -48,6 +48,11 @@ class EngineRecord:
     """Started to be used by many runs (`firesteel engine start`); a run never stops it."""
 
     @property
+    def shares_files(self) -> bool:
+        """Whether a path means the same file here and on the engine."""
+        return self.spec.master.startswith(("local", "spark://"))
+
+    @property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
