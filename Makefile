@@ -22,7 +22,8 @@ demo: setup
 	@echo
 	@$(DEMO) $(FIRESTEEL) run examples/orders/pipeline.yaml --show 5
 	@echo
-	@$(DEMO) .venv/bin/python examples/late_events/generate.py
+	@rm -rf examples/late_events/out
+	@.venv/bin/python examples/late_events/generate.py
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
 
 test: setup

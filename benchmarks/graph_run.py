@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import sys
 import time
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import cpu_seconds
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState, EventTail
 from firesteel.driver.batch import staged
-from firesteel.driver.pool import DriverPool
+from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.embedded.jobs import JobsDirectory
+from firesteel.embedded.runner import POLL_SECONDS
 from firesteel.engines.record import EngineRecord
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
@@ -23,8 +29,10 @@ from firesteel.types import AttemptId, new_job_id
 class GraphRun:
     seconds: float
     """From the submission to the driver's result event: the rows are committed and the result is durable."""
+    cpu: float
+    """Processor seconds that the engine used meanwhile."""
     phases: dict[str, float]
-    """How these seconds were spent: fork, connect, compile, write, commit."""
+    """How the seconds were spent: fork, connect, compile, write, commit."""
 
 
 class GraphRunner:
@@ -42,7 +50,7 @@ class GraphRunner:
         attempt = AttemptId(new_job_id(), 1)
         job = self._jobs.job(attempt.job_id)
         directory = job.attempt(attempt.number)
-        submitted = time.time()
+        cpu_before, submitted = cpu_seconds(self._engine.process), time.time()
         job.create(graph, {})
         checkpoints = str(self._root / "checkpoints")
         directory.prepare(AttemptSpec(attempt=attempt, graph=graph, engine=self._engine, checkpoints=checkpoints))
@@ -55,25 +63,43 @@ class GraphRunner:
             env={"PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            driver.exited.result(timeout=self._timeout)
+            events, cpu_after = self._follow(driver, directory)
         finally:
             if not driver.exited.done():
                 driver.process.signal(signal.SIGKILL, group=True)
-        run = _account(directory, graph.name, submitted)
+        _check(directory, graph.name)
         for sink in graph.sinks:
             if files := staged(sink, attempt):
                 files.cleanup()
         shutil.rmtree(job.root)
-        return run
+        return GraphRun(events[-1]["t"] - submitted, cpu_after - cpu_before, _phases(events, submitted))
+
+    def _follow(self, driver: DriverProcess, directory: AttemptDirectory) -> tuple[list[dict[str, Any]], float]:
+        """The events up to the result, and the engine's clock then. Looks as often as a supervisor does: that costs too."""
+        tail_of_events = EventTail(directory.events)
+        events: list[dict[str, Any]] = []
+        cpu, until = 0.0, time.monotonic() + self._timeout
+        while not driver.exited.done():
+            with contextlib.suppress(FutureTimeout):
+                driver.exited.result(timeout=POLL_SECONDS)
+            if time.monotonic() > until:
+                raise TimeoutError(f"the graph took more than {self._timeout:g} s; raise --timeout or lower --rows")
+            events += tail_of_events.new()
+            if not cpu and events and events[-1]["type"] == "result":
+                cpu = cpu_seconds(self._engine.process)
+        return events, cpu
 
 
-def _account(directory: AttemptDirectory, name: str, submitted: float) -> GraphRun:
+def _check(directory: AttemptDirectory, name: str) -> None:
     result = directory.read_result()
     if result is None or result.state is not AttemptState.FINISHED:
         why = result.failure if result else "the driver left no result"
         raise RuntimeError(f"graph {name}: {why}\n{tail(directory.stderr)}")
+
+
+def _phases(events: list[dict[str, Any]], submitted: float) -> dict[str, float]:
     marks = {"submit": submitted}
-    for event in EventTail(directory.events).new():
+    for event in events:
         if event["type"] in ("phase", "result"):
             marks[event.get("phase", event["type"])] = event["t"]
     spans = {
@@ -83,5 +109,4 @@ def _account(directory: AttemptDirectory, name: str, submitted: float) -> GraphR
         "write": ("running", "committing"),
         "commit": ("committing", "result"),
     }
-    phases = {span: marks[until] - marks[since] for span, (since, until) in spans.items()}
-    return GraphRun(marks["result"] - submitted, phases)
+    return {span: marks[until] - marks[since] for span, (since, until) in spans.items()}

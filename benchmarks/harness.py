@@ -29,7 +29,7 @@ from rich.table import Table
 from firesteel.engines.launcher import LaunchOptions, engine_environment, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity, end
-from firesteel.spark.java import find_java, spark_home
+from firesteel.engines.java import find_java, spark_home
 
 HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 15.0
@@ -78,7 +78,15 @@ class Sample:
 
     def show(self, unit: str = "", digits: int = 2, scale: float = 1.0) -> str:
         median, low, high = (f"{v * scale:.{digits}f}" for v in (self.median, self.low, self.high))
-        return f"{median}{unit} [{low}-{high}]"
+        return f"{median}{unit} [{low}-{high}]" if len(self.values) > 1 else f"{median}{unit}"
+
+    def verdict(self, budget: float) -> str:
+        """Whether the median keeps the budget; with a question mark where that could be chance.
+
+        The true median lies between the lowest and the highest of six values with 97 % certainty.
+        """
+        sure = len(self.values) >= 6 and (self.high <= budget or self.low > budget)
+        return ("within" if self.median <= budget else "over") + ("" if sure else "?")
 
     def as_json(self) -> dict[str, Any]:
         return {"median": self.median, "low": self.low, "high": self.high, "n": len(self.values), "values": self.values}

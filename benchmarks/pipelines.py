@@ -66,8 +66,7 @@ def graph(name: str, *vertices: Vertex) -> JobGraph:
 
 _HOURLY = """
     SELECT country, kind, date_trunc('hour', ts) AS hour, count(*) AS events, sum(cents * quantity) AS cents,
-           max(cents) AS largest, approx_count_distinct(customer_id) AS customers,
-           approx_count_distinct(product_id) AS products
+           max(cents) AS largest, approx_count_distinct(customer_id) AS customers
     FROM events WHERE kind <> 'cart' AND quantity < 9 GROUP BY country, kind, date_trunc('hour', ts)
 """
 

@@ -28,9 +28,9 @@ PARTS = ("startup", "trivial", "compile", "queries")
 @click.option("--quick", is_flag=True, help="Small and short: shows that everything works, not how fast it is.")
 @click.option("--only", type=click.Choice(PARTS), multiple=True, help="Only this part; may be given several times.")
 @click.option("--pipeline", type=click.Choice([p.name for p in PIPELINES]), multiple=True, help="Only this query.")
-@click.option("--rows", type=click.IntRange(min=10_000), help="Rows of the main table [24000000; quick: 500000].")
+@click.option("--rows", type=click.IntRange(min=10_000), help="Rows of the main table [20000000; quick: 500000].")
 @click.option("--small-files", type=click.IntRange(min=1), help="Number of small files [2000; quick: 200].")
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of start-ups and queries [5; quick: 2].")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of start-ups and queries [6; quick: 2].")
 @click.option("--repetitions", type=click.IntRange(min=1), help="Compilations and trivial jobs [30; quick: 5].")
 @click.option("--control", is_flag=True, help="Also run each query by hand twice a round: the noise of the ratio.")
 @click.option("--cores", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True)
@@ -57,14 +57,14 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: everything that was started is ended
     quiet_client_logs()
     parts = only or PARTS
-    rounds = rounds or (2 if quick else 5)
+    rounds = rounds or (2 if quick else 6)
     repetitions = repetitions or (5 if quick else 30)
-    data = dataset(rows or (500_000 if quick else 24_000_000), small_files or (200 if quick else 2_000))
+    data = dataset(rows or (500_000 if quick else 20_000_000), small_files or (200 if quick else 2_000))
     report: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "quick": quick, "machine": machine()}
     say(" · ".join(f"{k} {v}" for k, v in report["machine"].items()))
     with Workbench(cores=cores, memory=memory, timeout=timeout) as bench:
         if "startup" in parts:
-            report["startup"] = startup.run(bench, rounds=max(rounds, 1), cache_dir=cache_dir)
+            report["startup"] = startup.run(bench, rounds=rounds, cache_dir=cache_dir)
         if "trivial" in parts:
             report["trivial"] = trivial.run(bench, repetitions=repetitions, submits=1 if quick else 3)
         if "compile" in parts:

@@ -23,9 +23,9 @@ from firesteel.engines.launcher import (
     wait_until_ready,
 )
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.engines.training import current_archive, train
+from firesteel.embedded.training import current_archive, train
 from firesteel.files import tail
-from firesteel.spark.java import find_java
+from firesteel.engines.java import find_java
 
 BASELINE = "spark-submit"
 START_SECONDS = 120.0

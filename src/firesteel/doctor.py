@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from firesteel.engines import java as java_module
 from firesteel.errors import EnvironmentNotReadyError
-from firesteel.spark import java as java_module
 
 Status = Literal["ok", "warn", "missing"]
 _GIB = 1024**3

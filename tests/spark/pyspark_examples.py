@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from firesteel.spark.java import spark_home
+from firesteel.engines.java import spark_home
 
 PROGRAMS = spark_home({}) / "examples" / "src" / "main" / "python"
 

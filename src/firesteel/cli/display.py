@@ -181,15 +181,15 @@ class TextDisplay:
         attempts = f" after {record.attempt} attempts" if record.attempt > 1 else ""
         self._console.print(f"[{style}]{record.status}[/{style}] in {seconds:.1f} s{attempts}")
         if record.failure is not None:
-            self._console.print(Text(str(record.failure), style="red"))
+            self._console.print(Text(str(record.failure), style="red"), soft_wrap=True)
             if record.failure.traceback:
-                self._console.print(Text(record.failure.traceback.rstrip(), style="dim"))
+                self._console.print(Text(record.failure.traceback.rstrip(), style="dim"), soft_wrap=True)
             self._console.print(f"  logs: firesteel logs {record.job_id[:8]}", style="dim")
 
     def _script_output(self, record: JobRecord, directory: JobDirectory) -> None:
         text = tail(directory.attempt(max(record.attempt, 1)).stdout, lines=200)
         if text:
-            self._console.print(Text(text))
+            self._console.print(Text(text), soft_wrap=True)
 
 
 def _measured(record: JobRecord, directory: JobDirectory) -> dict[str, Any]:

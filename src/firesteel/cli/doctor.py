@@ -13,7 +13,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
 from firesteel.doctor import examine
 from firesteel.embedded.plan import launch_options
-from firesteel.engines.training import current_archive
+from firesteel.embedded.training import current_archive
 from firesteel.errors import EnvironmentNotReadyError
 
 _MARKS = {"ok": "[green]ok[/green]", "warn": "[yellow]warn[/yellow]", "missing": "[red]missing[/red]"}

@@ -60,15 +60,14 @@ def info(given: Given, pipeline: Path, offline: bool, as_json: bool) -> int:
 def _print(loaded: LoadedPipeline, report: dict[str, Any], given: Given) -> None:
     console = Console(highlight=False)
     graph = loaded.graph
-    console.print(Text(graph.name, style="bold"), Text(f"  {graph.mode.value}, {len(graph.vertices)} vertices"))
     if graph.description:
-        console.print(Text(graph.description, style="dim"))
-    console.print(Text(tree(graph)))
+        console.print(Text(graph.description, style="dim"), soft_wrap=True)
+    console.print(Text(tree(graph)), soft_wrap=True)
     needs = RunPlan.of(graph, given.configuration).needs
     if needs is not None:
         console.print(Text(f"api: {needs.api}"))
         for reason in needs.reasons:
-            console.print(Text(f"  {reason}", style="dim"))
+            console.print(Text(f"  {reason}", style="dim"), soft_wrap=True)
     for name, columns in report["schemas"].items():
         table = Table(box=None, title=Text(f"schema of {name}"), title_justify="left", show_header=False)
         for column, kind, nullable in columns:
@@ -76,7 +75,7 @@ def _print(loaded: LoadedPipeline, report: dict[str, Any], given: Given) -> None
         console.print(table)
     for name, plan in report["plans"].items():
         console.print(Text(f"plan of {name}", style="italic"))
-        console.print(Text(plan.rstrip()))
+        console.print(Text(plan.rstrip()), soft_wrap=True)
 
 
 def _placed(problem: Problem, loaded: LoadedPipeline) -> Problem:

@@ -19,7 +19,7 @@ def preview(sink: Sink, rows: int) -> tuple[list[str], list[list[Any]]]:
         return [], []
     files = [
         f
-        for f in sorted(root.rglob(f"*.{sink.format}*"))
+        for f in sorted(root.rglob(f"*.{sink.format}*"), key=lambda f: (f.stat().st_mtime_ns, f.name))
         if f.stat().st_size and not any(p.startswith(("_", ".")) for p in f.relative_to(root).parts)
     ]
     if not files:

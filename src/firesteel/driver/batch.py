@@ -10,23 +10,11 @@ from firesteel.driver.cancel import CancelSwitch
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import SaveMode, Sink
 from firesteel.sinks import Begin, StagedFileSink
+from firesteel.sinks.graph import staged
 from firesteel.spark.compiler import ROWS, CompiledGraph
 from firesteel.spark.operation import Progress
 from firesteel.spark.session import EngineSession
 from firesteel.types import AttemptId
-
-
-def staged(sink: Sink, attempt: AttemptId) -> StagedFileSink | None:
-    """The two-step commit of a sink, for formats that are files under a path."""
-    if sink.path is None or sink.format is None or lookup(sink.format).commit is not BatchCommit.STAGED_FILES:
-        return None
-    return StagedFileSink(
-        sink.path,
-        attempt.job_id,
-        sink.name,
-        overwrite=sink.mode is SaveMode.OVERWRITE,
-        dynamic_partitions=sink.options.get("partitionOverwriteMode", "").lower() == "dynamic",
-    )
 
 
 def run(
@@ -37,7 +25,7 @@ def run(
     written: list[tuple[Sink, StagedFileSink]] = []
     log.emit("phase", phase="running")
     for sink in spec.graph.sinks:
-        files = staged(sink, spec.attempt)
+        files = staged(sink, spec.attempt.job_id)
         if files is not None and files.begin(spec.attempt.number) is Begin.ALREADY_COMMITTED:
             log.emit("sink", vertex=sink.name, state="already-committed")
             continue

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.engines import archive, command
+from firesteel.engines.java import class_path, find_java, module_options, spark_home
 from firesteel.engines.launcher import LaunchOptions, engine_environment
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
 from firesteel.processes import ProcessIdentity, end, reap
-from firesteel.spark.java import class_path, find_java, module_options, spark_home
 
 
 @dataclass(slots=True)

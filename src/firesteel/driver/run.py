@@ -17,7 +17,7 @@ from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.failure import Failure, FailureKind, classify
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Mode
-from firesteel.spark.compiler import compile_graph, locate
+from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
 from firesteel.spark.metrics import harvest
 from firesteel.spark.session import EngineSession, quiet_client_logs
 
@@ -73,13 +73,14 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     session = EngineSession(spec.engine.remote(spec.attempt.session_id))
     graph = spec.graph
     rows: dict[str, int] = {}
+    compiled: CompiledGraph | None = None
     try:
         session.configure(settings_of(spec))
         artifacts.put_on_path(graph.settings.artifacts)
         artifacts.send(graph.settings.artifacts, session.spark)
         log.emit("phase", phase="compiling")
         began = time.perf_counter()
-        compiled = compile_graph(graph, session, artifacts.resolve_function)
+        compiled = compile_graph(graph, session, artifacts.resolve_function, mark=str(spec.attempt))
         log.emit("compiled", milliseconds=round((time.perf_counter() - began) * 1000, 1))
         try:
             if graph.mode is Mode.STREAMING:
@@ -91,11 +92,15 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     except BaseException:
         with contextlib.suppress(Cancelled):
             session.interrupt()
+            if compiled is not None:
+                with contextlib.suppress(Exception):
+                    compiled.release()
             session.close()
         raise
     result = _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time(), rows=rows))
     # What follows tells more about a job that is done; nobody waits for it, and nothing depends on it.
     with contextlib.suppress(Exception):
+        compiled.release()
         if graph.mode is Mode.BATCH:
             directory.write_operators(harvest(spec.engine, spec.attempt, graph))
     session.close()

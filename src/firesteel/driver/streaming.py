@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
 from typing import Any
 
 from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
+from firesteel.errors import InvalidPipelineError, Problem
+from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
-from firesteel.spark.compiler import CompiledGraph
+from firesteel.sinks.store import open_store
+from firesteel.spark.compiler import ROWS, CompiledGraph
 from firesteel.spark.session import EngineSession
 
 POLL_SECONDS = 0.25
@@ -31,6 +35,7 @@ def run(
     queries: dict[str, Any] = {}
     try:
         log.emit("phase", phase="running")
+        refuse_foreign_outputs(spec)
         for sink in spec.graph.sinks:
             # A query that was started but not yet noted would be left running by a cancel in between.
             with cancel.shielded():
@@ -44,6 +49,32 @@ def run(
                 with contextlib.suppress(Exception):
                     query.stop()
         raise
+
+
+def refuse_foreign_outputs(spec: AttemptSpec) -> None:
+    """A new query on the output of another one would lose rows without a word: Spark's file sink skips batches whose
+    number is in its log already, and both queries count from 0."""
+    problems = [
+        Problem(
+            f"'{sink.path}' holds the output of another streaming query (it has a _spark_metadata log)",
+            "give this job a path of its own, remove the old output, or set the options.checkpointLocation of that query",
+            vertex=sink.name,
+            field="path",
+        )
+        for sink in spec.graph.sinks
+        if sink.path
+        and sink.format
+        and lookup(sink.format).commit is BatchCommit.STAGED_FILES
+        and _exists(f"{sink.path}/_spark_metadata", sink)
+        and not _exists(f"{checkpoint_location(sink, spec)}/metadata", sink)
+    ]
+    if problems:
+        raise InvalidPipelineError(problems)
+
+
+def _exists(path: str, sink: Sink) -> bool:
+    store, target = open_store(path, sink.name, {})
+    return store.kind(target) is not None
 
 
 def _start(sink: Sink, spec: AttemptSpec, frame: Any) -> Any:
@@ -107,22 +138,29 @@ def _as_dict(progress: Any) -> dict[str, Any]:
 
 
 def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> None:
-    if not progress.get("numInputRows") and not progress.get("durationMs", {}).get("addBatch"):
+    sources = progress.get("sources") or []
+    # PySpark's progress object computes the totals in properties; what is in its dictionary are the sources.
+    rows = sum(s.get("numInputRows") or 0 for s in sources)
+    durations = progress.get("durationMs") or {}
+    if not rows and not durations.get("addBatch"):
         return  # a trigger that found nothing to do
     observed = progress.get("observedMetrics") or {}
     log.emit(
         "batch",
         vertex=name,
         batch=progress["batchId"],
-        rows=progress.get("numInputRows", 0),
-        rows_per_second=progress.get("processedRowsPerSecond") or 0.0,
-        duration_ms=progress.get("durationMs", {}).get("triggerExecution", 0),
-        output_rows=progress.get("sink", {}).get("numOutputRows", -1),
+        rows=rows,
+        rows_per_second=sum(_finite(s.get("processedRowsPerSecond")) for s in sources),
+        duration_ms=durations.get("triggerExecution", 0),
+        output_rows=(progress.get("sink") or {}).get("numOutputRows", -1),
         state_rows=sum(s.get("numRowsTotal", 0) for s in progress.get("stateOperators", [])),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
-        sources=[
-            {"description": s.get("description", ""), "rows": s.get("numInputRows", 0)}
-            for s in progress.get("sources", [])
-        ],
-        vertices={k: v.get("rows") for k, v in observed.items()},
+        sources=[{"description": s.get("description", ""), "rows": s.get("numInputRows") or 0} for s in sources],
+        vertices={k: dict(v.asDict() if hasattr(v, "asDict") else v).get(ROWS) for k, v in observed.items()},
     )
+
+
+def _finite(value: Any) -> float:
+    """Spark writes rates of nothing per nothing as NaN."""
+    number = float(value or 0.0)
+    return number if math.isfinite(number) else 0.0

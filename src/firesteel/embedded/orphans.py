@@ -7,13 +7,12 @@ import time
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptState
-from firesteel.driver.batch import staged
 from firesteel.embedded.jobs import JobDirectory, JobStatus
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
-from firesteel.jobgraph.model import Mode
+from firesteel.errors import FiresteelError
 from firesteel.processes import end
-from firesteel.types import AttemptId
+from firesteel.sinks.graph import clear
 
 
 def end_orphan(directory: JobDirectory, configuration: Configuration) -> None:
@@ -32,13 +31,6 @@ def end_orphan(directory: JobDirectory, configuration: Configuration) -> None:
     result = attempt.read_result()
     status = JobStatus(result.state.value) if result else JobStatus.CANCELED
     directory.save(dataclasses.replace(record, status=status, ended_at=time.time(), driver=None))
-    graph = directory.graph()
-    if graph.mode is Mode.BATCH and graph.script is None:
-        for sink in graph.sinks:
-            files = staged(sink, AttemptId(directory.job_id, max(record.attempt, 1)))
-            if files is None:
-                continue
-            if result is not None and result.state is AttemptState.FINISHED:
-                files.cleanup()
-            else:
-                files.abandon()
+    finished = result is not None and result.state is AttemptState.FINISHED
+    for sink, error in clear(directory.graph(), directory.job_id, finished=finished):
+        raise FiresteelError(f"sink '{sink}': clean-up left files: {error}") from error

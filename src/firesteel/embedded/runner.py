@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import shutil
 import signal
@@ -20,7 +21,6 @@ from typing import Any
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail
-from firesteel.driver.batch import staged
 from firesteel.driver.failure import Failure, FailureKind, classify, from_exit
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.pool import DriverPool, DriverProcess
@@ -32,13 +32,15 @@ from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.files import tail
-from firesteel.jobgraph.model import JobGraph, Mode
+from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.restart import RestartHistory, restart_delay
 from firesteel.processes import ProcessIdentity
+from firesteel.sinks.graph import clear
 from firesteel.types import AttemptId
 
 Listener = Callable[[dict[str, Any]], None]
 POLL_SECONDS = 0.05
+logger = logging.getLogger(__name__)
 
 
 class EmbeddedJob:
@@ -60,7 +62,7 @@ class EmbeddedJob:
         self._graph = graph
         self._configuration = configuration
         self._cwd = cwd
-        self._tell = listener
+        self._listener: Listener | None = listener
         self._pool = pool
         self._gateways = gateways
         self._plan = RunPlan.of(graph, configuration)
@@ -123,9 +125,12 @@ class EmbeddedJob:
             starter.shutdown(wait=True, cancel_futures=True)
 
     def _await(self, starting: Future[EngineRecord]) -> EngineRecord:
-        if not starting.done():
+        try:
+            # One that is there is found in no time.
+            engine = starting.result(timeout=0.2)
+        except FutureTimeout:
             self._tell({"type": "phase", "phase": "starting-engine"})
-        engine = starting.result()
+            engine = starting.result()
         self._save(engine_id=engine.engine_id)
         self._tell({"type": "engine", "id": engine.engine_id, "address": engine.address, "master": engine.spec.master})
         return engine
@@ -224,21 +229,20 @@ class EmbeddedJob:
 
     def _clear_sinks(self, result: AttemptResult) -> None:
         """Remove staging and commit records. The result is written, so nobody will ask for them again."""
-        if self._graph.mode is not Mode.BATCH or self._graph.script is not None:
-            return
-        for sink in self._graph.sinks:
-            files = staged(sink, AttemptId(self._directory.job_id, max(self._record.attempt, 1)))
-            if files is None:
-                continue
-            try:
-                if result.state is AttemptState.FINISHED:
-                    files.cleanup()
-                else:
-                    files.abandon()
-            except Exception as error:  # the job is over; what could not be removed is told, not lost
-                self._tell({"type": "note", "text": f"sink '{sink.name}': clean-up left files: {classify(error)}"})
+        finished = result.state is AttemptState.FINISHED
+        for sink, error in clear(self._graph, self._directory.job_id, finished=finished):
+            self._tell({"type": "note", "text": f"sink '{sink}': clean-up left files: {classify(error)}"})
 
     # -- small things -----------------------------------------------------------------------------------------------
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """Whoever listens may break (a closed pipe, a bug in a display); the job goes on without being shown."""
+        if self._listener is not None:
+            try:
+                self._listener(event)
+            except Exception:
+                self._listener = None
+                logger.exception("the listener of job %s failed and is told nothing more", self._directory.job_id)
 
     def _sleep(self, delay: float) -> None:
         until = time.monotonic() + delay

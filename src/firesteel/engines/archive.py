@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from firesteel.spark.java import Java
+from firesteel.engines.java import Java
 
 
 def archive_path(cache_dir: Path, java: Java, class_path: Sequence[Path]) -> Path:

@@ -21,11 +21,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from firesteel.engines import archive, command
+from firesteel.engines.java import class_path, find_java, module_options, spark_home
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
 from firesteel.processes import ProcessIdentity, end, reap
-from firesteel.spark.java import class_path, find_java, module_options, spark_home
 
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
 _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'

@@ -24,7 +24,7 @@ from firesteel.jobgraph.model import NAME_PATTERN
 from firesteel.sinks import plan
 from firesteel.sinks.log import PRIVATE, CommitLog
 from firesteel.sinks.record import CommitRecord, Committed, Decision
-from firesteel.sinks.store import FileStore, Kind, open_store
+from firesteel.sinks.store import FileStore, Kind, locate, open_store
 from firesteel.types import JobID, parse_job_id
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class StagedFileSink:
             path: The target directory as Spark gets it: an absolute local path or a URI.
             overwrite: Replace what is there at the time of the commit; else append.
             dynamic_partitions: With `overwrite`: replace only in those partitions that get rows.
-            storage_options: For fsspec, see `open_store`.
+            storage_options: For fsspec, see `locate`.
             store: In place of the one that `path` names.
         """
         parse_job_id(job_id)
@@ -69,8 +69,9 @@ class StagedFileSink:
         self._job_id = job_id
         self._overwrite = overwrite
         self._dynamic = dynamic_partitions
-        named, self._target = open_store(path, vertex, storage_options or {})
-        self._store = store or named
+        location = locate(path, vertex, storage_options or {})
+        self._target = location.root
+        self._store = store or open_store(location)
         self._log = CommitLog(self._store, self._target, f"{job_id}-{vertex}")
 
     def staging_path(self, attempt: int) -> str:

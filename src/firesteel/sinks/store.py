@@ -7,6 +7,7 @@ written against it. Paths are the store's own spelling (no scheme); the sink kee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -84,49 +85,61 @@ def lost(move: Move, size: int | None) -> CommitConflictError:
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "memory": "memory"}
 _AZURE = {"abfs", "abfss", "wasb", "wasbs"}
 _HDFS = {"hdfs", "webhdfs", "swebhdfs"}
-_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "hdfs": "pyarrow", "webhdfs": "requests"}
+_FIXES = {
+    "s3": "pip install s3fs",
+    "gs": "pip install gcsfs",
+    "abfs": "pip install adlfs",
+    "hdfs": "set JAVA_HOME, HADOOP_HOME and CLASSPATH for libhdfs, or use the storage option protocol: webhdfs",
+    "webhdfs": "pip install requests",
+}
 
 
-def open_store(path: str, vertex: str, options: Mapping[str, Any]) -> tuple[FileStore, str]:
-    """The store that holds `path`, and `path` as that store spells it.
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Which file system a path means to fsspec, and the path as that file system spells it."""
+
+    protocol: str
+    root: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def locate(path: str, vertex: str, options: Mapping[str, Any]) -> Location:
+    """What `path`, as Spark understands it, means to fsspec.
 
     `options` go to the fsspec file system as they are (keys, endpoints, `host`, `port`). One key is ours: `protocol`
     names the fsspec protocol to use, so that `hdfs://` can be reached as `webhdfs` where no libhdfs is installed.
-    """
-    from firesteel.sinks.local import LocalStore
 
+    Raises:
+        InvalidPipelineError: the path is relative, or of a file system that no commit is known for.
+    """
     scheme, separator, rest = path.partition("://")
     if not separator:
         local = path.removeprefix("file:")
         if not local.startswith("/"):
-            raise _bad_path(
-                vertex, f"'{path}' is not absolute", "write the full path: Spark and Firesteel differ in cwd"
-            )
-        return LocalStore(), local.rstrip("/") or "/"
+            fix = "write the full path: Spark may run in another directory"
+            raise InvalidPipelineError([Problem(f"'{path}' is not absolute", fix, vertex=vertex, field="path")])
+        return Location("file", local.rstrip("/"))
     if scheme == "file":
-        return LocalStore(), "/" + rest.lstrip("/").rstrip("/")
+        return Location("file", "/" + rest.strip("/"))
+    given = {k: v for k, v in options.items() if k != "protocol"}
+    authority, _, inside = rest.partition("/")
+    inside = inside.strip("/")
     if scheme in _HDFS:
-        return _open_hdfs(scheme, rest, options)
-    authority, _, key = rest.partition("/")
-    key = key.strip("/")
+        protocol = options.get("protocol", "hdfs" if scheme == "hdfs" else "webhdfs")
+        return Location(protocol, f"/{inside}", {**_hdfs_address(scheme, protocol, authority), **given})
     if scheme in _AZURE:
         container, _, account = authority.partition("@")
         named = {"account_name": account.split(".")[0]} if account else {}
-        fs = _filesystem("abfs", {**named, **options})
-        return _remote(fs, slow_copy=True), f"{container}/{key}".rstrip("/")
+        return Location("abfs", f"{container}/{inside}".rstrip("/"), {**named, **given})
     if scheme in _OBJECT_STORES:
-        root = f"{authority}/{key}".rstrip("/")
-        return _remote(_filesystem(_OBJECT_STORES[scheme], options)), f"/{root}" if scheme == "memory" else root
-    raise _bad_path(
-        vertex,
-        f"no exactly-once commit is known for '{scheme}://'",
-        "use a local path, hdfs, s3a, gs or abfss, or set delivery: at-least-once",
-    )
+        root = f"{authority}/{inside}".rstrip("/")
+        return Location(_OBJECT_STORES[scheme], f"/{root}" if scheme == "memory" else root, given)
+    fix = "use a local path, hdfs, s3a, gs or abfss, or set delivery: at-least-once"
+    message = f"no exactly-once commit is known for '{scheme}://'"
+    raise InvalidPipelineError([Problem(message, fix, vertex=vertex, field="path")])
 
 
-def _open_hdfs(scheme: str, rest: str, options: Mapping[str, Any]) -> tuple[FileStore, str]:
-    protocol = options.get("protocol", "hdfs" if scheme == "hdfs" else "webhdfs")
-    authority, _, path = rest.partition("/")
+def _hdfs_address(scheme: str, protocol: str, authority: str) -> dict[str, Any]:
     user, _, address = authority.rpartition("@")
     host, _, port = address.partition(":")
     named: dict[str, Any] = {"host": host} if host else {}
@@ -136,26 +149,32 @@ def _open_hdfs(scheme: str, rest: str, options: Mapping[str, Any]) -> tuple[File
         named["port"] = int(port)
     if scheme == "swebhdfs":
         named["use_https"] = True
-    fs = _filesystem(protocol, {**named, **options})
-    # pyarrow's rmdir deletes recursively; only WebHDFS refuses a directory that is not empty.
-    return _remote(fs, renames=True, refuses_rmdir=protocol == "webhdfs"), "/" + path.strip("/")
+    return named
 
 
-def _remote(fs: Any, *, renames: bool = False, refuses_rmdir: bool = False, slow_copy: bool = False) -> FileStore:
-    from firesteel.sinks.remote import FsspecStore
+def open_store(location: Location) -> FileStore:
+    """The store of a location.
 
-    return FsspecStore(fs, renames=renames, refuses_rmdir=refuses_rmdir, slow_copy=slow_copy)
+    Raises:
+        EnvironmentNotReadyError: the client of that file system is not installed.
+    """
+    if location.protocol == "file":
+        from firesteel.sinks.local import LocalStore
 
-
-def _filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
+        return LocalStore()
     import fsspec
 
+    from firesteel.sinks.remote import FsspecStore
+
     try:
-        return fsspec.filesystem(protocol, **{k: v for k, v in options.items() if k != "protocol"})
-    except ImportError as e:
-        package = _PACKAGES.get(protocol, protocol)
-        raise EnvironmentNotReadyError(f"a sink on {protocol}:// needs a package: pip install {package} ({e})") from e
-
-
-def _bad_path(vertex: str, message: str, fix: str) -> InvalidPipelineError:
-    return InvalidPipelineError([Problem(message, fix, vertex=vertex, field="path")])
+        fs = fsspec.filesystem(location.protocol, **location.options)
+    except (ImportError, OSError) as e:
+        fix = _FIXES.get(location.protocol, "install its fsspec client")
+        raise EnvironmentNotReadyError(f"a sink on {location.protocol}:// cannot be opened: {e} — {fix}") from e
+    return FsspecStore(
+        fs,
+        renames=location.protocol in _HDFS,
+        # pyarrow's rmdir deletes recursively; only WebHDFS refuses a directory that is not empty.
+        refuses_rmdir=location.protocol == "webhdfs",
+        slow_copy=location.protocol == "abfs",
+    )

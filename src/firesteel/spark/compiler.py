@@ -10,8 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql.connect.functions import count, lit
+
 from firesteel.errors import InvalidPipelineError, Problem
-from firesteel.jobgraph.model import JobGraph, Mode, Python, RowMetrics, Sink, Source, Sql, inputs_of, spark_interval
+from firesteel.jobgraph.model import (
+    JobGraph,
+    Mode,
+    Python,
+    Relation,
+    RowMetrics,
+    Sink,
+    Source,
+    Sql,
+    inputs_of,
+    spark_interval,
+)
 from firesteel.spark.operation import error_class
 from firesteel.spark.session import EngineSession
 
@@ -19,6 +32,7 @@ FunctionResolver = Callable[[str], Callable[..., Any]]
 """`module:function` to the function. Only a driver process has one: it is user code."""
 
 ROWS = "rows"
+_MARK = "__firesteel_attempt"
 
 
 @dataclass(slots=True)
@@ -27,13 +41,26 @@ class CompiledGraph:
     frames: dict[str, Any] = field(default_factory=dict)
     """Output of every source, sql and python vertex, input of every sink."""
 
+    cached: list[Any] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Give back the memory of cached vertices; the engine would keep it for ever."""
+        for frame in self.cached:
+            frame.unpersist()
+
     def schemas(self) -> dict[str, Any]:
         """The schema at each vertex, as Spark's analyser finds it."""
         return {name: frame.schema for name, frame in self.frames.items()}
 
 
-def compile_graph(graph: JobGraph, session: EngineSession, resolve: FunctionResolver) -> CompiledGraph:
-    """Build the plans. Raises InvalidPipelineError with the vertex at fault when Spark's analyser objects."""
+def compile_graph(
+    graph: JobGraph, session: EngineSession, resolve: FunctionResolver, *, mark: str = ""
+) -> CompiledGraph:
+    """Build the plans. Raises InvalidPipelineError with the vertex at fault when Spark's analyser objects.
+
+    `mark` names the attempt: cached rows are found by plan, engine-wide, and must not be those of an earlier run over
+    files that have changed since.
+    """
     compiled = CompiledGraph(graph)
     for vertex in graph.topological():
         try:
@@ -52,7 +79,7 @@ def compile_graph(graph: JobGraph, session: EngineSession, resolve: FunctionReso
                     continue
                 case _:
                     raise AssertionError("a script is not compiled")
-            compiled.frames[vertex.name] = _finish(vertex, frame, graph, session)
+            compiled.frames[vertex.name] = _finish(vertex, frame, compiled, session, mark)
         except InvalidPipelineError:
             raise
         except Exception as error:
@@ -163,8 +190,9 @@ def _python(vertex: Python, compiled: CompiledGraph, spark: Any, resolve: Functi
     return frame
 
 
-def _finish(vertex: Source | Sql | Python, frame: Any, graph: JobGraph, session: EngineSession) -> Any:
+def _finish(vertex: Relation, frame: Any, compiled: CompiledGraph, session: EngineSession, mark: str) -> Any:
     """What every relation may ask for on top of its own work."""
+    graph = compiled.graph
     if vertex.watermark:
         frame = frame.withWatermark(vertex.watermark.column, spark_interval(vertex.watermark.delay))
     if vertex.deduplicate:
@@ -174,11 +202,10 @@ def _finish(vertex: Source | Sql | Python, frame: Any, graph: JobGraph, session:
     if vertex.parallelism:
         frame = frame.repartition(vertex.parallelism)
     if graph.settings.row_metrics is RowMetrics.EXACT:
-        from pyspark.sql.connect import functions as f
-
-        frame = frame.observe(vertex.name, f.count(f.lit(1)).alias(ROWS))
+        frame = frame.observe(vertex.name, count(lit(1)).alias(ROWS))
     if vertex.cache and graph.mode is Mode.BATCH:
-        frame = frame.cache()
+        frame = frame.withColumn(_MARK, lit(mark)).drop(_MARK).cache()
+        compiled.cached.append(frame)
     if shared(graph, vertex.name):
         frame.createOrReplaceTempView(vertex.name)
         frame = session.spark.table(vertex.name)

@@ -37,7 +37,9 @@ def harvest(engine: EngineRecord, attempt: AttemptId, graph: JobGraph, *, timeou
             continue
         operators = [_operator(n) for n in execution["nodes"] if n.get("nodeName")]
         sinks[sink.name] = {"operators": operators, "edges": execution["edges"]}
-        rows |= overlay(graph, sink, operators)
+        for vertex, count in overlay(graph, sink, operators).items():
+            # A scan below a cache runs for the first sink only; for the others it says 0.
+            rows[vertex] = max(count, rows.get(vertex, 0))
     return {"sinks": sinks, "rows": rows}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.errors import EnvironmentNotReadyError
-from firesteel.spark import java as java_module
-from firesteel.spark.java import (
+from firesteel.engines import java as java_module
+from firesteel.engines.java import (
     class_path,
     find_java,
     java_candidates,
@@ -277,7 +277,7 @@ class TestRealJava:
 class TestSparkHome:
     def test_installed_package_without_importing_it(self) -> None:
         code = (
-            "import sys, firesteel.spark.java as java; print(java.spark_home({})); assert 'pyspark' not in sys.modules"
+            "import sys, firesteel.engines.java as java; print(java.spark_home({})); assert 'pyspark' not in sys.modules"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
         assert (Path(done.stdout.strip()) / "jars").is_dir()

@@ -1,0 +1,75 @@
+"""Dependencies point one way: who may import whom, by package."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import firesteel
+
+ROOT = Path(firesteel.__file__).parent
+
+BASE = {"types", "errors", "files", "processes"}
+ALLOWED: dict[str, set[str]] = {
+    "types": set(),
+    "errors": set(),
+    "files": set(),
+    "processes": set(),
+    "config": BASE,
+    "jobgraph": BASE,
+    "sinks": BASE | {"jobgraph"},
+    "engines": BASE,
+    "spark": BASE | {"jobgraph", "engines"},
+    "driver": BASE | {"jobgraph", "spark", "engines", "sinks"},
+    "jobmaster": BASE | {"jobgraph", "driver"},
+    "embedded": BASE | {"config", "jobgraph", "spark", "engines", "driver", "sinks", "jobmaster"},
+    "doctor": BASE | {"engines"},
+    "cli": BASE | {"config", "jobgraph", "engines", "embedded", "doctor", "__init__"},
+    "__init__": {"jobgraph"},
+}
+
+
+def package_of(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of the modules that a file imports, relative ones made absolute."""
+    found: set[str] = set()
+    package = ["firesteel", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{module}.{a.name}" for a in node.names} | {module}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_the_allowed_way(path: Path) -> None:
+    mine = package_of(path)
+    others = {n.split(".")[1] for n in imports(path) if n.startswith("firesteel.")} - {mine, "__version__"}
+    others &= set(ALLOWED)
+    assert others <= ALLOWED[mine], f"{mine} imports {sorted(others - ALLOWED[mine])}"
+
+
+def test_control_plane_never_imports_pyspark() -> None:
+    """User code and its PySpark live in driver processes; the control plane stays small and cannot be hurt by them."""
+    code = (
+        "import sys, firesteel.cli.run, firesteel.cli.info, firesteel.cli.engine, firesteel.cli.jobs, firesteel.doctor\n"
+        "bad = {m.split('.')[0] for m in sys.modules} & {'pyspark', 'py4j', 'grpc', 'pandas', 'pyarrow', 'sqlglot'}\n"
+        "print(sorted(bad))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_package_is_listed() -> None:
+    assert {package_of(p) for p in ROOT.rglob("*.py")} == set(ALLOWED)
