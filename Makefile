@@ -27,7 +27,7 @@ demo: setup
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
 
 test: setup
-	.venv/bin/python -m pytest -n $(JOBS) --dist worksteal
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: setup
 	.venv/bin/ruff check .

@@ -15,13 +15,13 @@ from typing import Any
 from benchmarks.harness import cpu_seconds
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState, EventTail
-from firesteel.driver.batch import staged
 from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.embedded.jobs import JobsDirectory
 from firesteel.embedded.runner import POLL_SECONDS
 from firesteel.engines.record import EngineRecord
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
+from firesteel.sinks.graph import staged
 from firesteel.types import AttemptId, new_job_id
 
 
@@ -69,23 +69,26 @@ class GraphRunner:
                 driver.process.signal(signal.SIGKILL, group=True)
         _check(directory, graph.name)
         for sink in graph.sinks:
-            if files := staged(sink, attempt):
+            if files := staged(sink, attempt.job_id):
                 files.cleanup()
         shutil.rmtree(job.root)
-        return GraphRun(events[-1]["t"] - submitted, cpu_after - cpu_before, _phases(events, submitted))
+        phases = _phases(events, submitted)
+        return GraphRun(sum(phases.values()), cpu_after - cpu_before, phases)
 
     def _follow(self, driver: DriverProcess, directory: AttemptDirectory) -> tuple[list[dict[str, Any]], float]:
-        """The events up to the result, and the engine's clock then. Looks as often as a supervisor does: that costs too."""
-        tail_of_events = EventTail(directory.events)
+        """All events, and the engine's clock at the result. Looks as often as a supervisor does: that costs, too."""
+        growing = EventTail(directory.events)
         events: list[dict[str, Any]] = []
         cpu, until = 0.0, time.monotonic() + self._timeout
-        while not driver.exited.done():
+        ended = False
+        while not ended:
             with contextlib.suppress(FutureTimeout):
                 driver.exited.result(timeout=POLL_SECONDS)
             if time.monotonic() > until:
                 raise TimeoutError(f"the graph took more than {self._timeout:g} s; raise --timeout or lower --rows")
-            events += tail_of_events.new()
-            if not cpu and events and events[-1]["type"] == "result":
+            ended = driver.exited.done()
+            events += growing.new()
+            if not cpu and any(event["type"] == "result" for event in events[-3:]):
                 cpu = cpu_seconds(self._engine.process)
         return events, cpu
 

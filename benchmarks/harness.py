@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from firesteel.engines.java import find_java, spark_home
 from firesteel.engines.launcher import LaunchOptions, engine_environment, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity, end
-from firesteel.engines.java import find_java, spark_home
 
 HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 15.0

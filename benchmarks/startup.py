@@ -12,7 +12,9 @@ from typing import Any
 
 from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, table
 
+from firesteel.embedded.training import current_archive, train
 from firesteel.engines.command import CONNECT_SERVER
+from firesteel.engines.java import find_java
 from firesteel.engines.launcher import (
     LaunchOptions,
     attach,
@@ -23,9 +25,7 @@ from firesteel.engines.launcher import (
     wait_until_ready,
 )
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.embedded.training import current_archive, train
 from firesteel.files import tail
-from firesteel.engines.java import find_java
 
 BASELINE = "spark-submit"
 START_SECONDS = 120.0

@@ -18,8 +18,8 @@ from tests.conftest import Cluster, graph_of
 from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.failure import FailureKind
 from firesteel.embedded.jobs import JobStatus
+from firesteel.engines.api import EngineApi
 from firesteel.jobgraph.model import JobGraph
-from firesteel.spark.metrics import signed_token
 
 pytestmark = pytest.mark.spark
 
@@ -219,18 +219,7 @@ def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path)
 
 
 def _running_stages(cluster: Cluster) -> int:
-    import urllib.request
-
-    engine = cluster.engine()
-    root = f"http://127.0.0.1:{engine.ui_port}/api/v1/applications"
-    headers = {"Authorization": f"Bearer {signed_token(engine.ui_secret)}"}
-
-    def get(path: str) -> Any:
-        with urllib.request.urlopen(urllib.request.Request(f"{root}{path}", headers=headers), timeout=10) as answer:
-            return json.load(answer)
-
-    app = get("")[0]["id"]
-    stages = get(f"/{app}/stages?status=active")
+    stages = EngineApi(cluster.engine()).get("stages", status="active")
     return sum("job_functions" in (s.get("description") or "") for s in stages)
 
 
@@ -394,3 +383,45 @@ def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster,
     assert run.record.failure is None, run.stderr
     assert run.stdout.split() == ["2", "1"]
     assert list((work / "out").glob("*.parquet"))
+
+
+def test_python_data_source_by_its_class(cluster: Cluster, tmp_path: Path) -> None:
+    source = {"kind": "source", "name": "s", "format": "job_functions:Countdown", "options": {"from": 4}}
+    run = cluster.run_graph(job(source, files("o", "s", tmp_path / "o")))
+    assert run.record.failure is None
+    assert ids(tmp_path / "o") == [1, 2, 3, 4]
+
+
+def test_cached_vertex_is_read_anew_by_the_next_job(cluster: Cluster, tmp_path: Path) -> None:
+    """Spark's cache belongs to the engine and outlives a session."""
+    data = tmp_path / "in"
+    data.mkdir()
+    source = {
+        "kind": "source",
+        "name": "s",
+        "format": "json",
+        "path": str(data),
+        "schema": "id BIGINT",
+        "cache": True,
+    }
+    graph = job(
+        source, files("o", "s", tmp_path / "o", mode="overwrite"), files("p", "s", tmp_path / "p", mode="overwrite")
+    )
+    for expected in ([1], [1, 2]):
+        (data / f"{len(expected)}.json").write_text(f'{{"id": {expected[-1]}}}')
+        run = cluster.run_graph(graph)
+        assert run.record.failure is None
+        assert ids(tmp_path / "o") == ids(tmp_path / "p") == expected
+        assert run.directory.attempt(1).read_operators()["rows"]["s"] == len(expected)
+
+
+def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1}')
+    source = {"kind": "source", "name": "s", "format": "json", "path": str(tmp_path / "in"), "schema": "id BIGINT"}
+    graph = job(source, files("o", "s", tmp_path / "o", trigger="available-now"), mode="streaming")
+    assert cluster.run_graph(graph).record.failure is None
+    failure = cluster.run_graph(graph).record.failure
+    assert failure is not None
+    assert "holds the output of another streaming query" in failure.message
+    assert ids(tmp_path / "o") == [1]

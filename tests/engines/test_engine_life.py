@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.driver.failure import FailureKind
 from firesteel.embedded.jobs import JobStatus
 from firesteel.embedded.plan import launch_options
-from firesteel.engines.launcher import healthy, start_engine, stop_engine, sweep
+from firesteel.engines.java import class_path, find_java, module_options, spark_home
+from firesteel.engines.launcher import engine_environment, free_port, healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
 
@@ -118,3 +121,112 @@ def test_engine_killed_in_the_middle_of_a_write_is_replaced(
     assert ids(out) == list(range(120))
     assert not (out / "_firesteel").exists()
     assert EngineDirectory(mine.data.dir).all() == []
+
+
+def _listeners(pid: int) -> set[str]:
+    """Addresses on which a process listens, as the kernel writes them."""
+    inodes = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(os.readlink(fd).removeprefix("socket:[").rstrip("]"))
+        except FileNotFoundError:
+            continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def test_every_door_of_an_engine_is_on_loopback(cluster: Cluster) -> None:
+    """S2."""
+    engine = cluster.engine()
+    assert engine.process is not None
+    assert healthy(engine)
+    assert _listeners(engine.process.pid) <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+def test_engine_that_hangs_is_not_healthy(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firesteel.engines.launcher.HEALTH_SECONDS", 0.5)
+    directory = EngineDirectory(tmp_path)
+    engine = start_engine(directory, EngineSpec("local[1]"), launch_options(configuration))
+    assert engine.process is not None
+    engine.process.signal(signal.SIGSTOP)
+    assert not healthy(engine)
+    stop_engine(directory, engine, grace=0.1)
+
+
+def test_attached_engine_runs_jobs_and_is_left_alone(
+    cluster: Cluster, configuration: Configuration, tmp_path: Path
+) -> None:
+    engine = cluster.engine()
+    mine = own(
+        configuration, tmp_path, **{"engine.master": f"sc://localhost:{engine.port}", "engine.token": engine.token}
+    )
+    run = cluster.start_graph(job(python("a", "numbers"), files("o", "a", tmp_path / "o")), configuration=mine).result()
+    assert run.record.failure is None
+    assert ids(tmp_path / "o") == list(range(10))
+    assert healthy(engine)
+
+
+def test_job_on_a_standalone_cluster(cluster: Cluster, configuration: Configuration, tmp_path: Path) -> None:
+    """A real Master and Worker from the installed Spark; the engine is a driver of theirs."""
+    master, worker, web = free_port(), free_port(), free_port()
+    java = find_java()
+    base = [
+        str(java.executable),
+        "-Xmx256m",
+        *module_options(java),
+        "-cp",
+        ":".join(map(str, class_path(spark_home()))),
+    ]
+    where = ["--host", "127.0.0.1", "--port"]
+    limits = [
+        "--webui-port",
+        str(free_port()),
+        "--cores",
+        "1",
+        "--memory",
+        "700m",
+        "--work-dir",
+        str(tmp_path / "work"),
+    ]
+    environment = engine_environment(
+        {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SCALA_VERSION": "2.13"}
+    )
+    with (tmp_path / "daemons.log").open("wb") as log:
+        daemons = [
+            subprocess.Popen([*base, *args], stdout=log, stderr=log, env=environment, cwd=tmp_path)
+            for args in (
+                ["org.apache.spark.deploy.master.Master", *where, str(master), "--webui-port", str(web)],
+                ["org.apache.spark.deploy.worker.Worker", *where, str(worker), *limits, f"spark://127.0.0.1:{master}"],
+            )
+        ]
+    try:
+        mine = own(
+            configuration,
+            tmp_path,
+            **{
+                "engine.master": f"spark://127.0.0.1:{master}",
+                "spark.executor.memory": "512m",
+                "spark.cores.max": "1",
+                "spark.sql.shuffle.partitions": "2",
+            },
+        )
+        graph = job(python("a", "numbers", rows=20), python("b", "doubled", "a"), files("o", "b", tmp_path / "o"))
+        run = cluster.start_graph(graph, configuration=mine).result(timeout=150)
+        assert run.record.failure is None, (tmp_path / "daemons.log").read_text()[-3000:]
+        assert ids(tmp_path / "o") == list(range(0, 40, 2))
+        with urllib.request.urlopen(f"http://127.0.0.1:{web}/json/", timeout=10) as answer:
+            state = json.load(answer)
+        assert [a["name"].startswith("firesteel-engine-") for a in state["activeapps"] + state["completedapps"]] == [
+            True
+        ]
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait(20)

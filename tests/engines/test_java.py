@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.errors import EnvironmentNotReadyError
 from firesteel.engines import java as java_module
 from firesteel.engines.java import (
     class_path,
@@ -18,6 +17,7 @@ from firesteel.engines.java import (
     parse_java_version,
     spark_home,
 )
+from firesteel.errors import EnvironmentNotReadyError
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -276,9 +276,7 @@ class TestRealJava:
 
 class TestSparkHome:
     def test_installed_package_without_importing_it(self) -> None:
-        code = (
-            "import sys, firesteel.engines.java as java; print(java.spark_home({})); assert 'pyspark' not in sys.modules"
-        )
+        code = "import sys, firesteel.engines.java as java; print(java.spark_home({})); assert 'pyspark' not in sys.modules"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
         assert (Path(done.stdout.strip()) / "jars").is_dir()
 

@@ -131,6 +131,7 @@ def test_crash_at_every_call_then_recovery_has_rows_exactly_once(
     assert exhaust(make_world, mode, recovery) > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("first", RECOVERIES)
 def test_crash_again_at_every_call_of_the_recovery_has_rows_exactly_once(

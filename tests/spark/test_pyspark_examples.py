@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.conftest import Cluster
+from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
 
 from firesteel.embedded.jobs import JobStatus
 from firesteel.embedded.plan import RunPlan
 from firesteel.jobgraph.load import load_pipeline
-from tests.conftest import Cluster
-from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import CancelSwitch
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import SaveMode, Sink
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.graph import staged
-from firesteel.spark.compiler import ROWS, CompiledGraph
+from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.operation import Progress
 from firesteel.spark.session import EngineSession
 from firesteel.types import AttemptId
@@ -51,13 +52,16 @@ def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, sessi
     assert sink.format is not None
     if sink.mode is SaveMode.UPSERT:
         return _merge(sink, session, frame)
-    options = {k: v for k, v in sink.options.items() if k != "partitionOverwriteMode" or files is None}
-    writer = frame.write.format(sink.format).partitionBy(*sink.partition_by)
+    options = dict(sink.options)
+    kind = registered_format(sink.format, session.spark, artifacts.resolve_function)
+    writer = frame.write.format(kind).partitionBy(*sink.partition_by)
     if files is not None:
-        # Our own commit is the one that counts; Spark's may move each task's files straight to the staging directory.
         options |= {
-            "mapreduce.fileoutputcommitter.algorithm.version": "2",
+            # Version 2 saves a rename, but leaves the files of a task that died while it committed.
+            "mapreduce.fileoutputcommitter.algorithm.version": "1",
             "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+            # The staging directory is always replaced whole; which partitions of the target go is our commit's matter.
+            "partitionOverwriteMode": "static",
         }
         return session.write_command(
             writer.mode("overwrite").options(**options), path=files.staging_path(attempt.number)

@@ -64,8 +64,11 @@ def start_gateway(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.local.dir": str(home / "local"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(
+            {"spark.driver.host": command.LOOPBACK, "spark.driver.bindAddress": command.LOOPBACK}
+            if command.on_this_host(spec.master)
+            else {}
+        ),
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": options.python,
         "spark.pyspark.driver.python": options.python,

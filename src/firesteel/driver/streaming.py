@@ -14,8 +14,8 @@ from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
-from firesteel.sinks.store import open_store
-from firesteel.spark.compiler import ROWS, CompiledGraph
+from firesteel.sinks.store import locate, open_store
+from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.session import EngineSession
 
 POLL_SECONDS = 0.25
@@ -39,7 +39,7 @@ def run(
         for sink in spec.graph.sinks:
             # A query that was started but not yet noted would be left running by a cancel in between.
             with cancel.shielded():
-                query = _start(sink, spec, compiled.frames[sink.name])
+                query = _start(sink, spec, compiled.frames[sink.name], session.spark)
                 queries[sink.name] = query
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
         _watch(queries, log)
@@ -73,11 +73,11 @@ def refuse_foreign_outputs(spec: AttemptSpec) -> None:
 
 
 def _exists(path: str, sink: Sink) -> bool:
-    store, target = open_store(path, sink.name, {})
-    return store.kind(target) is not None
+    location = locate(path, sink.name, {})
+    return open_store(location).kind(location.root) is not None
 
 
-def _start(sink: Sink, spec: AttemptSpec, frame: Any) -> Any:
+def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:
     writer = frame.writeStream.queryName(sink.name).options(**sink.options)
     writer = writer.option("checkpointLocation", checkpoint_location(sink, spec))
     if sink.output_mode:
@@ -87,7 +87,8 @@ def _start(sink: Sink, spec: AttemptSpec, frame: Any) -> Any:
         writer = writer.partitionBy(*sink.partition_by)
     if sink.foreach_batch:
         return writer.foreachBatch(artifacts.resolve_function(sink.foreach_batch)).start()
-    writer = writer.format(sink.format)
+    assert sink.format is not None
+    writer = writer.format(registered_format(sink.format, spark, artifacts.resolve_function))
     return writer.toTable(sink.table) if sink.table else writer.start(sink.path)
 
 

@@ -11,6 +11,7 @@ from firesteel.engines.record import EngineRecord, EngineSpec
 
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 GATEWAY_SERVER = "pyspark-shell"
+LOOPBACK = "127.0.0.1"
 
 LOG4J = """\
 rootLogger.level = warn
@@ -26,6 +27,11 @@ logger.nativecode.level = error
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = error
 """
+
+
+def on_this_host(master: str) -> bool:
+    """Whether executors run on this machine only, so that nothing need listen to others."""
+    return bool(re.match(r"local\b|spark://(127\.\d+\.\d+\.\d+|localhost)(:|$)", master))
 
 
 def local_cores(master: str) -> int:
@@ -62,10 +68,8 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         "spark.pyspark.driver.python": python,
     }
     required = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": record.spec.memory,
-        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(record.port),
         # Fail on a port that somebody took meanwhile; a silent move to the next one would be found by nobody.
         "spark.port.maxRetries": "0",
@@ -77,6 +81,9 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         "spark.sql.streaming.stopActiveRunOnRestart": "false",
         "spark.ui.enabled": "true" if ui else "false",
     }
+    if on_this_host(record.spec.master):
+        # Executors elsewhere have to reach the driver; here nobody else does.
+        required |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if ui:
         required |= {
             "spark.ui.port": str(record.ui_port),

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from firesteel.engines import archive, command
+from firesteel.engines.api import EngineApi
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineStartError
@@ -31,6 +32,9 @@ from firesteel.processes import ProcessIdentity, end, reap
 _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
 
 _KEPT_ENVIRONMENT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_LOCAL_IP")
+
+
+HEALTH_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def start_engine(
                     "PYSPARK_PYTHON": options.python,
                     "PYSPARK_DRIVER_PYTHON": options.python,
                     "FIRESTEEL_ENGINE_ID": engine_id,
+                    # Spark's UI listens on every interface unless this says otherwise.
+                    **({"SPARK_LOCAL_IP": command.LOOPBACK} if command.on_this_host(spec.master) else {}),
                 }
             ),
             start_new_session=True,
@@ -175,10 +181,20 @@ def port_open(record: EngineRecord) -> bool:
 
 
 def healthy(record: EngineRecord) -> bool:
-    """The process is the one that we started, and its endpoint accepts connections."""
+    """The process is the one that we started, its endpoint accepts connections, and Spark answers a question.
+
+    A stopped process still accepts connections, by the grace of the kernel; only an answer shows that it works.
+    """
     if record.spec.attached:
         return port_open(record)
-    return record.process is not None and record.process.alive and port_open(record)
+    if record.process is None or not record.process.alive or not port_open(record):
+        return False
+    if not record.ui_port:
+        return True
+    try:
+        return bool(EngineApi(record, timeout=HEALTH_SECONDS).version())
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def attach(url: str, token: str = "") -> EngineRecord:

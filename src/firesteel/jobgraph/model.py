@@ -309,3 +309,5 @@ def function_refs(graph: JobGraph) -> Iterable[tuple[str, str, str]]:
             yield v.name, "function", v.function
         if isinstance(v, Sink) and v.foreach_batch:
             yield v.name, "foreach_batch", v.foreach_batch
+        if isinstance(v, Source | Sink) and v.format and ":" in v.format:
+            yield v.name, "format", v.format

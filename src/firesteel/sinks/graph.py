@@ -35,9 +35,8 @@ def clear(graph: JobGraph, job_id: JobID, *, finished: bool) -> Iterator[tuple[s
         if files is None:
             continue
         try:
-            if finished:
-                files.cleanup()
-            else:
+            if not finished:
                 files.abandon()
+            files.cleanup()
         except Exception as error:  # told to the caller; the other sinks are cleared all the same
             yield sink.name, error

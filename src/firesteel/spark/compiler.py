@@ -66,7 +66,7 @@ def compile_graph(
         try:
             match vertex:
                 case Source():
-                    frame = _source(vertex, graph.mode, session.spark)
+                    frame = _source(vertex, graph.mode, session.spark, resolve)
                 case Sql():
                     frame = session.sql(vertex.query, _inlined(vertex, compiled))
                 case Python():
@@ -140,9 +140,19 @@ def _upstream(graph: JobGraph, name: str) -> set[str]:
     return found
 
 
-def _source(vertex: Source, mode: Mode, spark: Any) -> Any:
+def registered_format(name: str, spark: Any, resolve: FunctionResolver) -> str:
+    """Spark's name of a format; `module:Class` is a Python DataSource of the job, registered in its session."""
+    if ":" not in name:
+        return name
+    source: Any = resolve(name)
+    spark.dataSource.register(source)
+    registered: str = source.name()
+    return registered
+
+
+def _source(vertex: Source, mode: Mode, spark: Any, resolve: FunctionResolver) -> Any:
     streaming = mode is Mode.STREAMING and not vertex.static
-    reader = (spark.readStream if streaming else spark.read).format(vertex.format)
+    reader = (spark.readStream if streaming else spark.read).format(registered_format(vertex.format, spark, resolve))
     if vertex.schema_:
         reader = reader.schema(vertex.schema_)
     reader = reader.options(**vertex.options)

@@ -6,16 +6,10 @@ vertex, and the write command is the sink. What lies between is shown as Spark's
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import Any
 
+from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph, Sink, Source, inputs_of
 from firesteel.types import AttemptId
@@ -28,7 +22,7 @@ def harvest(engine: EngineRecord, attempt: AttemptId, graph: JobGraph, *, timeou
     """Operators with rows for each sink, and rows for the vertices that they tell of."""
     if not engine.ui_port:
         return {}
-    api = _Api(engine)
+    api = EngineApi(engine)
     sinks: dict[str, Any] = {}
     rows: dict[str, int] = {}
     for sink in graph.sinks:
@@ -94,7 +88,7 @@ def _number(text: str | None) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
-def _execution(api: _Api, attempt: AttemptId, vertex: str, timeout: float) -> dict[str, Any] | None:
+def _execution(api: EngineApi, attempt: AttemptId, vertex: str, timeout: float) -> dict[str, Any] | None:
     """The SQL execution of a sink's operation. Spark's listeners run behind: ask until the last metrics are in."""
     tag = (
         f"SparkConnect_OperationTag_User_firesteel_Session_{attempt.session_id}"
@@ -105,48 +99,11 @@ def _execution(api: _Api, attempt: AttemptId, vertex: str, timeout: float) -> di
         detail = api.get("connect/operations/detail", jobTag=tag)
         ids = detail.get("sqlExecIds") if detail else None
         if ids:
-            execution = api.get(f"sql/{max(int(i) for i in ids)}", details="true", planDescription="false")
+            execution: dict[str, Any] | None = api.get(
+                f"sql/{max(int(i) for i in ids)}", details="true", planDescription="false"
+            )
             if execution and execution.get("status") == "COMPLETED":
                 return execution
         if time.monotonic() > deadline:
             return None
         time.sleep(0.05)
-
-
-class _Api:
-    """Spark's monitoring API of one engine, behind the filter that wants a signed token."""
-
-    def __init__(self, engine: EngineRecord) -> None:
-        self._root = f"http://127.0.0.1:{engine.ui_port}/api/v1"
-        self._token = signed_token(engine.ui_secret)
-        self._application: str | None = None
-
-    def get(self, path: str, **query: str) -> dict[str, Any] | None:
-        if self._application is None:
-            self._application = self._fetch("applications")[0]["id"]
-        try:
-            found: dict[str, Any] = self._fetch(
-                f"applications/{self._application}/{path}?{urllib.parse.urlencode(query)}"
-            )
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise
-        return found
-
-    def _fetch(self, path: str) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}"}
-        request = urllib.request.Request(f"{self._root}/{path}", headers=headers)  # noqa: S310 - our own loopback port
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
-            return json.load(answer)
-
-
-def signed_token(secret: str) -> str:
-    """A JSON web signature as Spark's JWSFilter wants it: HS256 over an empty claim."""
-
-    def encode(raw: bytes) -> bytes:
-        return base64.urlsafe_b64encode(raw).rstrip(b"=")
-
-    body = encode(b'{"alg":"HS256","typ":"JWT"}') + b"." + encode(b"{}")
-    signature = hmac.new(base64.urlsafe_b64decode(secret), body, hashlib.sha256).digest()
-    return (body + b"." + encode(signature)).decode()

@@ -124,7 +124,7 @@ class EngineSession:
         result.last_response_id = response.response_id
         for observed in response.observed_metrics:
             result.observed[observed.name] = {
-                k: _literal(v) for k, v in zip(observed.keys, observed.values, strict=True)
+                k: _literal(v) for k, v in zip(observed.keys, observed.values, strict=False)
             }
         match response.WhichOneof("response_type"):
             case "execution_progress":

@@ -55,3 +55,29 @@ def fails_once(frame: Any, marker: str) -> Any:
             pass
         raise RuntimeError("only the first time")
     return frame
+
+
+def __getattr__(name: str) -> Any:
+    """The data source needs PySpark, which the tests' own process does not import."""
+    if name != "Countdown":
+        raise AttributeError(name)
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Countdown(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "countdown"
+
+        def schema(self) -> str:
+            return "id BIGINT"
+
+        def reader(self, schema: Any) -> Any:
+            first = int(self.options["from"])
+
+            class Reader(DataSourceReader):  # type: ignore[misc]
+                def read(self, partition: Any) -> Any:
+                    yield from ((n,) for n in range(first, 0, -1))
+
+            return Reader()
+
+    return Countdown
