@@ -34,18 +34,22 @@ class Run:
     """Processor seconds of the engine."""
 
 
-def run(bench: Workbench, data: Dataset, *, rounds: int, control: bool, only: tuple[str, ...]) -> dict[str, Any]:
-    chosen = [p for p in PIPELINES if not only or p.name in only]
-    report: dict[str, Any] = {"data": data.describe(), "budget": BUDGET, "pipelines": {}}
+def run(
+    bench: Workbench, data: Dataset, report: dict[str, Any], *, rounds: int, control: bool, only: tuple[str, ...]
+) -> None:
+    """Fills `report` pipeline by pipeline: it is long, and what was measured before a Ctrl-C is still worth showing."""
+    report |= {"data": data.describe(), "budget": BUDGET, "pipelines": {}}
     work = bench.folder("queries")
     with bench.engine() as engine, DriverPool(log=work / "pool.log") as pool:
         with deadline(bench.timeout * 5, "making the data"), plain_client(engine) as spark:
             ensure(data, spark)
         runner = GraphRunner(engine, pool, work, timeout=bench.timeout)
-        for pipeline in chosen:
-            report["pipelines"][pipeline.name] = _compare(pipeline, engine, runner, data, bench, rounds, control)
-    _show(report, data)
-    return report
+        try:
+            for pipeline in [p for p in PIPELINES if not only or p.name in only]:
+                report["pipelines"][pipeline.name] = _compare(pipeline, engine, runner, data, bench, rounds, control)
+        finally:
+            if report["pipelines"]:
+                _show(report, data)
 
 
 def _compare(

@@ -62,21 +62,24 @@ def main(
     data = dataset(rows or (500_000 if quick else 20_000_000), small_files or (200 if quick else 2_000))
     report: dict[str, Any] = {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "quick": quick, "machine": machine()}
     say(" · ".join(f"{k} {v}" for k, v in report["machine"].items()))
-    with Workbench(cores=cores, memory=memory, timeout=timeout) as bench:
-        if "startup" in parts:
-            report["startup"] = startup.run(bench, rounds=rounds, cache_dir=cache_dir)
-        if "trivial" in parts:
-            report["trivial"] = trivial.run(bench, repetitions=repetitions, submits=1 if quick else 3)
-        if "compile" in parts:
-            report["compile"] = compiling.run(bench, repetitions=repetitions)
-        if "queries" in parts:
-            report["queries"] = queries.run(bench, data, rounds=rounds, control=control, only=pipeline)
+    try:
+        with Workbench(cores=cores, memory=memory, timeout=timeout) as bench:
+            if "startup" in parts:
+                report["startup"] = startup.run(bench, rounds=rounds, cache_dir=cache_dir)
+            if "trivial" in parts:
+                report["trivial"] = trivial.run(bench, repetitions=repetitions, submits=1 if quick else 3)
+            if "compile" in parts:
+                report["compile"] = compiling.run(bench, repetitions=repetitions)
+            if "queries" in parts:
+                report["queries"] = {}
+                queries.run(bench, data, report["queries"], rounds=rounds, control=control, only=pipeline)
+    finally:
+        if json_file:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            json_file.write_text(json.dumps(report, indent=1) + "\n")
+            say(f"measurements in {json_file}")
     if quick:
         console.print("--quick: too small and too few to be read as results.")
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(report, indent=1) + "\n")
-        say(f"measurements in {json_file}")
 
 
 if __name__ == "__main__":

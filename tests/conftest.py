@@ -143,7 +143,12 @@ class Cluster:
             )
 
     def start_graph(
-        self, graph: JobGraph, *, configuration: Configuration | None = None, cwd: Path | None = None
+        self,
+        graph: JobGraph,
+        *,
+        configuration: Configuration | None = None,
+        cwd: Path | None = None,
+        pool: DriverPool | None = None,
     ) -> RunningJob:
         configuration = configuration or self.configuration
         if configuration is self.configuration and graph.script is None:
@@ -164,7 +169,7 @@ class Cluster:
             configuration,
             cwd=cwd or directory.root,
             listener=listen,
-            pool=self.pool,
+            pool=pool or self.pool,
             gateways=self.gateways if graph.script is not None and configuration is self.configuration else None,
         )
         running = RunningJob(job, directory, events, threading.Thread(), changed=changed)

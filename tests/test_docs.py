@@ -14,6 +14,7 @@ import pytest
 
 from firesteel.cli.main import COMMANDS, cli
 from firesteel.config import is_option
+from firesteel.config.loader import known_keys
 from firesteel.driver.failure import FailureKind
 from firesteel.embedded.jobs import JobStatus
 from firesteel.errors import InvalidPipelineError
@@ -128,12 +129,15 @@ def complaints(line: str) -> Iterator[str]:
         return
     known = {spelling for p in command.params for spelling in p.opts} | {"-h", "--help"}
     for word in words[: words.index("--")] if "--" in words else words:
-        if word.startswith("-D"):
-            key = word.removeprefix("-D").partition("=")[0]
-            if "." in key and not is_option(key) and not key.startswith("spark."):
-                yield f"{line}: no option {key}"
-        elif word.startswith("-") and word.partition("=")[0] not in known:
+        if word.startswith("-") and not word.startswith("-D") and word.partition("=")[0] not in known:
             yield f"{line}: {words[0]} takes no {word}"
+
+
+@every_page
+def test_settings_on_the_command_line_exist(page: Path) -> None:
+    sections = "|".join({key.partition(".")[0] for key in known_keys()})  # the others are Spark's and Java's
+    keys = re.findall(rf"-D ?((?:{sections})\.[\w.-]+)=", page.read_text())
+    assert [key for key in keys if not is_option(key)] == []
 
 
 @pytest.mark.parametrize("word", [*(k.value for k in FailureKind), *(s.value for s in JobStatus)])

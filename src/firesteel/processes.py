@@ -53,14 +53,35 @@ class ProcessIdentity:
 
 
 def end(process: ProcessIdentity, *, grace: float) -> bool:
-    """End a process group gracefully, then surely. True when SIGTERM was enough."""
-    if process.signal(signal.SIGTERM) and process.wait(grace):
-        _sweep(process)
-        return True
-    clean = not process.alive
-    _sweep(process)
+    """End a process and its group gracefully, then surely. True when SIGTERM was enough.
+
+    Who belongs to the group is noted while its leader lives: afterwards the number may be somebody else's.
+    """
+    members = group_of(process)
+    clean = not process.signal(signal.SIGTERM) or process.wait(grace)
+    for member in [process, *members]:
+        member.signal(signal.SIGKILL)
     process.wait(5)
     return clean
+
+
+def group_of(leader: ProcessIdentity) -> list[ProcessIdentity]:
+    """The other processes of a leader's group; empty when the leader is gone."""
+    if not leader.alive:
+        return []
+    if _PROC.is_dir():
+        pids = [int(d.name) for d in _PROC.iterdir() if d.name.isdigit() and _group(d) == leader.pid]
+    else:
+        out = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=False).stdout
+        pids = [int(pid) for pid, group in (line.split() for line in out.splitlines()) if int(group) == leader.pid]
+    return [found for pid in pids if pid != leader.pid and (found := ProcessIdentity.of(pid)) is not None]
+
+
+def _group(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[2])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def reap(process: ProcessIdentity, timeout: float = 5.0) -> None:
@@ -74,15 +95,6 @@ def reap(process: ProcessIdentity, timeout: float = 5.0) -> None:
             time.sleep(0.01)
     except ChildProcessError:
         pass  # somebody else's child
-
-
-def _sweep(process: ProcessIdentity) -> None:
-    """Kill what is left of the group. Safe once the leader is gone too: a pid is not given to a new
-    process while a group still bears it, and an empty group is an error that we expect."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _start_mark(pid: int) -> str:

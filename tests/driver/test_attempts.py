@@ -17,6 +17,7 @@ from tests.conftest import Cluster, graph_of
 
 from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.failure import FailureKind
+from firesteel.driver.pool import DriverPool
 from firesteel.embedded.jobs import JobStatus
 from firesteel.engines.api import EngineApi
 from firesteel.jobgraph.model import JobGraph
@@ -100,7 +101,7 @@ def test_nothing_is_visible_when_a_later_sink_fails(cluster: Cluster, tmp_path: 
     ("function", "kind", "message"),
     [
         ("fails", FailureKind.USER_CODE, r"ValueError: no good: \['id'\]"),
-        ("missing_function", FailureKind.USER_CODE, "has no attribute 'missing_function'"),
+        ("missing_function", FailureKind.USER_CODE, "AttributeError: missing_function"),
         ("not_a_frame", FailureKind.INVALID_PIPELINE, "returned int, not a DataFrame"),
         ("dies", FailureKind.KILLED, r"killed \(SIGKILL\)"),
         ("broken_udf", FailureKind.USER_CODE, "ZeroDivisionError"),
@@ -425,3 +426,37 @@ def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp
     assert failure is not None
     assert "holds the output of another streaming query" in failure.message
     assert ids(tmp_path / "o") == [1]
+
+
+def test_driver_outlives_its_parent_and_the_pool_makes_a_new_one(cluster: Cluster, tmp_path: Path) -> None:
+    pool = DriverPool(log=tmp_path / "pool.log")
+    try:
+        graph = job(python("a", "slow", rows=60, marker=str(tmp_path / "m")), files("o", "a", tmp_path / "o"))
+        running = cluster.start_graph(graph, pool=pool)
+        running.wait_for(lambda e: e["type"] == "phase" and e["phase"] == "running")
+        pool._zygote.kill()
+        run = running.result()
+        assert run.record.status is JobStatus.FINISHED
+        assert ids(tmp_path / "o") == list(range(60))
+        again = cluster.start_graph(job(python("a", "numbers"), files("o", "a", tmp_path / "p")), pool=pool).result()
+        assert again.record.status is JobStatus.FINISHED
+    finally:
+        pool.close()
+
+
+def test_py_files_of_a_connect_script_reach_its_workers(cluster: Cluster, tmp_path: Path) -> None:
+    graph = script(
+        tmp_path,
+        """
+        import job_helpers
+        from pyspark.sql import SparkSession
+        from pyspark.sql.functions import udf
+        spark = SparkSession.builder.getOrCreate()
+        print(spark.range(3).select(udf(job_helpers.twice, "bigint")("id")).collect()[2][0])
+        """,
+    )
+    graph = graph.model_copy(update={"settings": job(python("a", "numbers")).settings})
+    cluster.engine()
+    run = cluster.run_graph(graph)
+    assert run.record.failure is None, run.stderr
+    assert run.stdout.split() == ["4"]

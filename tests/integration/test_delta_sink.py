@@ -70,6 +70,22 @@ def rows(path: Path) -> list[int]:
     return sorted(i for f in live(path) for i in pq.read_table(f).column("id").to_pylist())
 
 
+TOO_OLD = pytest.mark.xfail(
+    strict=True,
+    reason="no Delta release runs on Spark 4.3 yet: reading its own log needs a LogicalRDD constructor that 4.3 changed",
+)
+
+
+def test_write_carries_the_transaction_id_of_the_job(cluster: Cluster, delta: Configuration, tmp_path: Path) -> None:
+    run = cluster.start_graph(job(python("a", "numbers", rows=5), table("a", tmp_path / "t")), configuration=delta).result()
+    assert run.record.failure is None
+    assert rows(tmp_path / "t") == [0, 1, 2, 3, 4]
+    actions = [json.loads(line) for line in (tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+    [transaction] = [a["txn"] for a in actions if "txn" in a]
+    assert (transaction["appId"], transaction["version"]) == (f"firesteel-{run.directory.job_id}-o", 1)
+
+
+@TOO_OLD
 def test_second_attempt_after_a_lost_result_appends_nothing(
     cluster: Cluster, delta: Configuration, tmp_path: Path
 ) -> None:
@@ -110,6 +126,7 @@ def test_driver_killed_in_the_middle_of_a_write(cluster: Cluster, delta: Configu
     assert rows(tmp_path / "t") == list(range(120))
 
 
+@TOO_OLD
 def test_upsert_merges_by_key(cluster: Cluster, delta: Configuration, tmp_path: Path) -> None:
     target = tmp_path / "t"
     assert (

@@ -20,6 +20,7 @@ class FailureKind(StrEnum):
     IMPORT = "import error"
     DATA = "data error"
     EXIT_CODE = "exit code"
+    ENGINE_START = "engine start"
     ENGINE_LOST = "engine lost"
     OUT_OF_MEMORY = "out of memory"
     KILLED = "killed"

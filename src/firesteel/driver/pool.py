@@ -17,6 +17,9 @@ from typing import Any
 from firesteel.errors import FiresteelError
 from firesteel.processes import ProcessIdentity
 
+UNKNOWN_STATUS = 255
+"""The status of a driver whose parent died before it: its own result file tells more."""
+
 
 @dataclass(frozen=True, slots=True)
 class DriverExit:
@@ -36,11 +39,22 @@ class DriverPool:
     """Owns one zygote. Closing it ends the zygote, never the drivers."""
 
     def __init__(self, *, python: str = sys.executable, log: Path | None = None) -> None:
+        self._python = python
+        self._log = log
+        self._lock = threading.Lock()
+        self._next_id = 0
+        self._answers: dict[int, Future[dict[str, Any]]] = {}
+        self._running: dict[int, DriverProcess] = {}
+        self._early: dict[int, DriverExit] = {}
+        """Exits that were reported before the answer to the spawn was taken."""
+        self._start_zygote()
+
+    def _start_zygote(self) -> None:
         ours, theirs = socket.socketpair()
-        stderr = log.open("ab") if log else subprocess.DEVNULL
+        stderr = self._log.open("ab") if self._log else subprocess.DEVNULL
         try:
             self._zygote = subprocess.Popen(
-                [python, "-m", "firesteel.driver.zygote", str(theirs.fileno())],
+                [self._python, "-m", "firesteel.driver.zygote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
@@ -53,16 +67,10 @@ class DriverPool:
             )
         finally:
             theirs.close()
-            if log:
-                stderr.close()  # type: ignore[union-attr]
+            if not isinstance(stderr, int):
+                stderr.close()
         self._channel = ours
-        self._lock = threading.Lock()
-        self._next_id = 0
-        self._answers: dict[int, Future[dict[str, Any]]] = {}
-        self._running: dict[int, DriverProcess] = {}
-        self._early: dict[int, DriverExit] = {}
-        """Exits that were reported before the answer to the spawn was taken."""
-        self._reader = threading.Thread(target=self._read, name="driver-pool", daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(ours,), name="driver-pool", daemon=True)
         self._reader.start()
 
     def spawn(
@@ -77,9 +85,12 @@ class DriverPool:
         unset: tuple[str, ...] = (),
         timeout: float = 30.0,
     ) -> DriverProcess:
-        """Fork a driver that runs `task`. Returns once it exists."""
+        """Fork a driver that runs `task`. Returns once it exists. A parent that died is replaced first."""
         answer: Future[dict[str, Any]] = Future()
         with self._lock:
+            if self._zygote.poll() is not None:
+                self._channel.close()
+                self._start_zygote()
             self._next_id += 1
             number = self._next_id
             self._answers[number] = answer
@@ -128,11 +139,11 @@ class DriverPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self) -> None:
+    def _read(self, channel: socket.socket) -> None:
         buffer = b""
         while True:
             try:
-                data = self._channel.recv(1 << 16)
+                data = channel.recv(1 << 16)
             except OSError:
                 data = b""
             if not data:
@@ -142,10 +153,13 @@ class DriverPool:
             for line in lines:
                 self._take(json.loads(line))
         with self._lock:
-            waiting = list(self._answers.values())
-            self._answers.clear()
+            waiting, self._answers = list(self._answers.values()), {}
+            orphans, self._running = list(self._running.values()), {}
         for answer in waiting:
             answer.set_result({"error": "the driver parent process ended"})
+        # The drivers live on without their parent; nobody can say how they end, only when.
+        for driver in orphans:
+            threading.Thread(target=_watch_orphan, args=(driver,), name="driver-orphan", daemon=True).start()
 
     def _take(self, message: dict[str, Any]) -> None:
         if "exited" in message:
@@ -160,3 +174,9 @@ class DriverPool:
             with self._lock:
                 answer = self._answers.pop(message["id"])
             answer.set_result(message)
+
+
+def _watch_orphan(driver: DriverProcess) -> None:
+    while not driver.process.wait(3600):
+        pass
+    driver.exited.set_result(DriverExit(UNKNOWN_STATUS))

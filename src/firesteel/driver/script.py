@@ -13,7 +13,7 @@ from typing import Any
 from firesteel.driver import artifacts, gateway, relative_paths
 from firesteel.driver.attempt import AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
-from firesteel.jobgraph.model import Script
+from firesteel.jobgraph.model import Artifacts, Script
 from firesteel.spark.session import EngineSession
 
 
@@ -24,8 +24,12 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> Non
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     os.environ["SPARK_REMOTE"] = engine.remote(spec.attempt.session_id)
-    if settings := settings_of(spec):
-        EngineSession(os.environ["SPARK_REMOTE"]).configure(settings)
+    settings = settings_of(spec)
+    if settings or spec.graph.settings.artifacts != Artifacts():
+        # The program will find the session as we leave it: it is named by the same id.
+        session = EngineSession(os.environ["SPARK_REMOTE"])
+        session.configure(settings)
+        artifacts.send(spec.graph.settings.artifacts, session.spark)
     _accept_masters(SparkSession.Builder)
     _accept_masters(ConnectSession.Builder)
     _renew_session_after_stop(ConnectSession, spec, engine)

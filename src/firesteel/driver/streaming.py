@@ -11,7 +11,7 @@ from typing import Any
 from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
-from firesteel.errors import InvalidPipelineError, Problem
+from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
 from firesteel.sinks.store import locate, open_store
@@ -73,8 +73,11 @@ def refuse_foreign_outputs(spec: AttemptSpec) -> None:
 
 
 def _exists(path: str, sink: Sink) -> bool:
-    location = locate(path, sink.name, {})
-    return open_store(location).kind(location.root) is not None
+    try:
+        location = locate(path, sink.name, {})
+        return open_store(location).kind(location.root) is not None
+    except (InvalidPipelineError, EnvironmentNotReadyError):
+        return False  # a file system that only Spark can look into
 
 
 def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:

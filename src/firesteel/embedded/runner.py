@@ -30,7 +30,7 @@ from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
 from firesteel.embedded.plan import RunPlan
 from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, InvalidPipelineError
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.restart import RestartHistory, restart_delay
@@ -98,9 +98,11 @@ class EmbeddedJob:
                     if starting is not None:
                         engine = self._await(starting)
                     result = self._attempt(number, engine, pool)
+                except InvalidPipelineError as error:
+                    result = AttemptResult(AttemptState.FAILED, classify(error), time.time())
                 except FiresteelError as error:
-                    kind = FailureKind.ENGINE_LOST
-                    result = AttemptResult(AttemptState.FAILED, Failure(kind, str(error)), time.time())
+                    failure = Failure(FailureKind.ENGINE_START, str(error))
+                    result = AttemptResult(AttemptState.FAILED, failure, time.time())
                 if self._cancel_at is not None and result.state is AttemptState.FAILED:
                     result = AttemptResult(AttemptState.CANCELED, ended_at=time.time())
                 if result.state is not AttemptState.FAILED:
@@ -115,7 +117,9 @@ class EmbeddedJob:
                 self._sleep(delay)
                 if engine is not None and not healthy(engine):
                     dispose(engine, self._configuration)
-                    engine, starting = None, starter.submit(acquire, self._plan, self._configuration)
+                    engine = None
+                if engine is None and starting is not None:
+                    starting = starter.submit(acquire, self._plan, self._configuration)
                 self._save(status=JobStatus.RUNNING)
         finally:
             if self._pool is None:

@@ -34,7 +34,7 @@ _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
 _KEPT_ENVIRONMENT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_LOCAL_IP")
 
 
-HEALTH_SECONDS = 5.0
+HEALTH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
