@@ -43,6 +43,8 @@ bench: setup
 
 docs: setup
 	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md
+	.venv/bin/python -m firesteel.jobgraph.schema
+	.venv/bin/python scripts/cli_reference.py > docs/reference/cli.md
 
 clean:
 	rm -rf .venv .demo build dist .pytest_cache .mypy_cache .ruff_cache

@@ -46,8 +46,8 @@ begins with one of the IDS.
 AFTER_CODES = """
 What to know in scripts around `firesteel run`:
 
-- Once a job is accepted, whatever goes wrong is a failed job and the code is 1. That includes an engine that cannot be
-  started, and a column that only Spark's analyser finds missing. `firesteel info PIPELINE` reports the latter with code 3.
+- Once a job is accepted, whatever goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
+  includes a column that only Spark's analyser finds missing; `firesteel info PIPELINE` reports it with code 3.
 - A cancel that comes after the outputs were decided does not count: the job ends as FINISHED and the code is 0.
 - With `-d` the code says whether the job was accepted, not how it ends. `firesteel list -a --json` tells that.
 """

@@ -248,3 +248,33 @@ def test_info_reports_what_spark_objects_to(firesteel: Firesteel, tmp_path: Path
     assert "└─ counted" in out
     assert "vertex 'counted'" in err
     assert "UNRESOLVED_COLUMN" in err
+
+
+def test_no_engine_is_a_code_of_its_own_with_the_log(firesteel: Firesteel, tmp_path: Path) -> None:
+    code, out, _ = finish(firesteel("run", str(batch(tmp_path)), "-Dspark.serializer=no.such.Serializer"))
+    assert code == exit_codes.ENGINE
+    assert "engine start: the Spark engine ended while it was starting" in out
+    assert "no.such.Serializer" in out
+
+
+def test_ctrl_c_while_the_engine_starts(firesteel: Firesteel, cluster: Cluster, tmp_path: Path) -> None:
+    child = firesteel("run", str(batch(tmp_path)), "--json", "-Dengine.reuse=false")
+    job_id = until(child, "phase")["job_id"]
+    child.send_signal(signal.SIGINT)
+    code, _, err = finish(child, timeout=30)
+    assert code == exit_codes.CANCELED, err
+    assert cluster.jobs.job(job_id).load().status is JobStatus.CANCELED
+    assert not (tmp_path / "out").exists()
+
+
+def test_script_output_comes_while_it_runs(firesteel: Firesteel, tmp_path: Path) -> None:
+    program = tmp_path / "talks.py"
+    go = tmp_path / "go"
+    program.write_text(
+        f"import os, time\nprint('hello', flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
+    )
+    child = firesteel("run", str(program), "--json")
+    assert until(child, "output")["text"] == "hello"
+    assert child.poll() is None
+    go.touch()
+    assert finish(child)[0] == exit_codes.OK

@@ -77,7 +77,9 @@ TOO_OLD = pytest.mark.xfail(
 
 
 def test_write_carries_the_transaction_id_of_the_job(cluster: Cluster, delta: Configuration, tmp_path: Path) -> None:
-    run = cluster.start_graph(job(python("a", "numbers", rows=5), table("a", tmp_path / "t")), configuration=delta).result()
+    run = cluster.start_graph(
+        job(python("a", "numbers", rows=5), table("a", tmp_path / "t")), configuration=delta
+    ).result()
     assert run.record.failure is None
     assert rows(tmp_path / "t") == [0, 1, 2, 3, 4]
     actions = [json.loads(line) for line in (tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_text().splitlines()]

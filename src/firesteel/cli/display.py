@@ -17,7 +17,6 @@ from rich.text import Text
 
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
 from firesteel.embedded.plan import RunPlan
-from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
 
 _PHASES = {
@@ -122,6 +121,8 @@ class TextDisplay:
             case "sink":
                 self._sinks[event["vertex"]]["state"] = event["state"]
                 self._line(f"{event['vertex']}: {event['state']}")
+            case "output":
+                self._console.print(Text(_printable(event["text"])), soft_wrap=True)
             case "restart":
                 self.note(f"{event['failure']}\n  attempt {event['attempt']} in {event['delay']:g} s")
             case "note":
@@ -169,8 +170,6 @@ class TextDisplay:
             self._console.print(table)
 
     def summary(self, record: JobRecord, directory: JobDirectory) -> None:
-        if self._graph.script is not None:
-            self._script_output(record, directory)
         measured = _measured(record, directory)
         rows = measured["rows"]
         if rows:
@@ -185,11 +184,6 @@ class TextDisplay:
             if record.failure.traceback:
                 self._console.print(Text(record.failure.traceback.rstrip(), style="dim"), soft_wrap=True)
             self._console.print(f"  logs: firesteel logs {record.job_id[:8]}", style="dim")
-
-    def _script_output(self, record: JobRecord, directory: JobDirectory) -> None:
-        text = tail(directory.attempt(max(record.attempt, 1)).stdout, lines=200)
-        if text:
-            self._console.print(Text(text), soft_wrap=True)
 
 
 def _measured(record: JobRecord, directory: JobDirectory) -> dict[str, Any]:
@@ -226,7 +220,11 @@ def _relative(path: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of others: brackets are brackets, not rich's markup (S15's cousin on a terminal), control characters are gone."""
+    """Text of others: brackets are brackets, not rich's markup, and control characters are gone (S15's cousin)."""
     from rich.markup import escape
 
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "�" for c in text))
+    return escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

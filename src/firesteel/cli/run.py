@@ -14,7 +14,6 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.display import make_display
 from firesteel.cli.options import Given, configured
-from firesteel.driver.failure import FailureKind
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory, JobStatus
 from firesteel.embedded.plan import RunPlan
 from firesteel.embedded.runner import EmbeddedJob
@@ -133,7 +132,7 @@ def _cancel_on_signals(job: EmbeddedJob, display: Any) -> None:
 
 
 def code_of(record: JobRecord) -> int:
-    if record.failure is not None and record.failure.kind is FailureKind.ENGINE_START:
+    if record.had_no_engine:
         return exit_codes.ENGINE
     return {
         JobStatus.FINISHED: exit_codes.OK,

@@ -100,7 +100,9 @@ class EngineOptions(Section, prefix="engine"):
     )
     reuse: bool = option(
         default=True,
-        description="A run uses a running idle engine of the same shape instead of starting one.",
+        description=(
+            "A run uses an engine of the same shape that `firesteel engine start` started, instead of starting its own."
+        ),
         since="0.1",
     )
 

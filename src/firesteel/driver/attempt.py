@@ -152,22 +152,30 @@ class EventLog:
         self._file.write(json.dumps({"t": round(time.time(), 3), "type": kind, **values}) + "\n")
 
 
-class EventTail:
-    """Reads an event log as it grows; a half-written last line waits for its rest."""
+class LineTail:
+    """Reads a file as it grows; a half-written last line waits for its rest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> str:
         try:
             with self._path.open("rb") as f:
                 f.seek(self._position)
-                data = f.read()
+                data = f.read(1 << 20)
         except FileNotFoundError:
-            return []
+            return ""
         whole, newline, _ = data.rpartition(b"\n")
         if not newline:
-            return []
+            return ""
         self._position += len(whole) + 1
-        return [json.loads(line) for line in whole.splitlines()]
+        return whole.decode(errors="replace")
+
+
+class EventTail:
+    def __init__(self, path: Path) -> None:
+        self._lines = LineTail(path)
+
+    def new(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines.new().splitlines()]

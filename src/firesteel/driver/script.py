@@ -52,11 +52,12 @@ def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:
 
 
 def _ship_modules(spec: AttemptSpec) -> None:
-    """Have SparkContext send the job's modules to its Python workers, as `--py-files` would."""
+    """Have SparkContext send the job's files to its workers, as `--py-files`, `--files` and `--archives` would."""
     from pyspark import SparkContext
 
-    modules = [m for p in spec.graph.settings.artifacts.py_files if (m := artifacts.shippable(Path(p)))]
-    if not modules:
+    given = spec.graph.settings.artifacts
+    modules = [m for p in given.py_files if (m := artifacts.shippable(Path(p)))]
+    if not (modules or given.files or given.archives):
         return
     original = SparkContext._do_init
 
@@ -64,6 +65,10 @@ def _ship_modules(spec: AttemptSpec) -> None:
         original(self, *args, **kwargs)
         for module in modules:
             self.addPyFile(module)
+        for file in given.files:
+            self.addFile(file)
+        for archive in given.archives:
+            self.addArchive(archive)
 
     SparkContext._do_init = initialise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from firesteel.config import Configuration
 from firesteel.embedded.plan import RunPlan
@@ -11,7 +11,7 @@ from firesteel.engines.launcher import attach, healthy, start_engine, stop_engin
 from firesteel.engines.record import EngineDirectory, EngineRecord
 
 
-def acquire(plan: RunPlan, configuration: Configuration) -> EngineRecord:
+def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[], bool] = lambda: False) -> EngineRecord:
     """Attach, reuse or start. What was started here must be given to `dispose`."""
     if plan.engine.attached:
         return attach(plan.engine.master, configuration.engine.token or "")
@@ -20,7 +20,7 @@ def acquire(plan: RunPlan, configuration: Configuration) -> EngineRecord:
         for record in directory.alive():
             if record.shared and record.spec == plan.engine and healthy(record):
                 return record
-    return start_engine(directory, plan.engine, plan.launch)
+    return start_engine(directory, plan.engine, plan.launch, cancelled=cancelled)
 
 
 def dispose(engine: EngineRecord, configuration: Configuration) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.failure import Failure
+from firesteel.driver.failure import Failure, FailureKind
 from firesteel.errors import JobNotFoundError
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
@@ -50,6 +50,10 @@ class JobRecord:
     driver: ProcessIdentity | None = None
     engine_id: str | None = None
     failure: Failure | None = None
+
+    @property
+    def had_no_engine(self) -> bool:
+        return self.failure is not None and self.failure.kind is FailureKind.ENGINE_START
 
     def to_json(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "status": self.status.value}

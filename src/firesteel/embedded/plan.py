@@ -41,6 +41,9 @@ class RunPlan:
                 classic = graph.script.api is ScriptApi.CLASSIC
         python = str(configuration.driver.python or sys.executable)
         spark = dict(configuration.spark) | dict(graph.settings.spark)
+        if classic and graph.settings.artifacts.jars:
+            named = [*filter(None, [spark.get("spark.jars")]), *graph.settings.artifacts.jars]
+            spark["spark.jars"] = ",".join(named)
         kept = spark if classic else split_settings(spark).engine
         return RunPlan(
             engine=EngineSpec(

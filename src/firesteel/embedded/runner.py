@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail, LineTail
 from firesteel.driver.failure import Failure, FailureKind, classify, from_exit
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.pool import DriverPool, DriverProcess
@@ -89,7 +89,7 @@ class EmbeddedJob:
         pool = self._pool or DriverPool(python=self._plan.python, log=self._directory.root / "drivers.log")
         try:
             # Spark's start and PySpark's import take seconds each; they overlap.
-            starting = starter.submit(acquire, self._plan, self._configuration) if not self._plan.classic else None
+            starting = starter.submit(self._acquire) if not self._plan.classic else None
             history = RestartHistory()
             number = 0
             while True:
@@ -119,7 +119,7 @@ class EmbeddedJob:
                     dispose(engine, self._configuration)
                     engine = None
                 if engine is None and starting is not None:
-                    starting = starter.submit(acquire, self._plan, self._configuration)
+                    starting = starter.submit(self._acquire)
                 self._save(status=JobStatus.RUNNING)
         finally:
             if self._pool is None:
@@ -127,6 +127,9 @@ class EmbeddedJob:
             if engine is not None:
                 dispose(engine, self._configuration)
             starter.shutdown(wait=True, cancel_futures=True)
+
+    def _acquire(self) -> EngineRecord:
+        return acquire(self._plan, self._configuration, cancelled=lambda: self._cancel_at is not None)
 
     def _await(self, starting: Future[EngineRecord]) -> EngineRecord:
         try:
@@ -182,12 +185,14 @@ class EmbeddedJob:
     ) -> AttemptResult:
         """Pass the driver's events on until it ends, and see to it that a cancel is obeyed."""
         events = EventTail(directory.events)
+        output = LineTail(directory.stdout)
         asked = False
         while True:
             for event in events.new():
                 if gateway is not None and event["type"] == "phase":
                     gateway.hand_over()
                 self._tell(event)
+            self._pass_on(output)
             try:
                 ended = driver.exited.result(timeout=POLL_SECONDS)
                 break
@@ -203,6 +208,7 @@ class EmbeddedJob:
             overdue = time.monotonic() - self._cancel_at > self._configuration.driver.cancel_timeout
             if overdue or self._kill:
                 driver.process.signal(signal.SIGKILL, group=True)
+        self._pass_on(output)
         for event in events.new():
             self._tell(event)
         result = directory.read_result()
@@ -214,6 +220,11 @@ class EmbeddedJob:
             result = AttemptResult(state, failure, time.time())
             directory.write_result(result)
         return result
+
+    def _pass_on(self, output: LineTail) -> None:
+        """What a program prints is for the one who watches it, as it comes."""
+        if self._graph.script is not None and (text := output.new()):
+            self._tell({"type": "output", "text": text})
 
     def _release(self, directory: AttemptDirectory, pool: DriverPool) -> None:
         if directory.read_spec().engine is None:

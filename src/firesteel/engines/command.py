@@ -124,7 +124,6 @@ def submit_command(
         f"-Xmx{spec.memory}",
         # A JVM that ran out of memory is in no state to be trusted; it goes, and its jobs are tried elsewhere.
         "-XX:+ExitOnOutOfMemoryError",
-        "-XX:+IgnoreUnrecognizedVMOptions",
         "-XX:-UsePerfData",
         *module_options,
         f"-Dlog4j2.configurationFile={log4j_file.as_uri()}",

@@ -233,9 +233,8 @@ def java_modules(java: Java) -> frozenset[str]:
 def module_options(java: Java, *, vector: bool = True) -> list[str]:
     """What must stand before the main class so that Spark starts, and without warnings about what it may not do.
 
-    The same as `org.apache.spark.launcher.JavaModuleOptions` of Spark 4.3, less what this Java does not know. Left
-    out is `-XX:+IgnoreUnrecognizedVMOptions`: it is there for Javas that lack the newer options, and it would hide a
-    user's typing error.
+    The same as `org.apache.spark.launcher.JavaModuleOptions` of Spark 4.3, less what this Java does not know,
+    and less `-XX:+IgnoreUnrecognizedVMOptions`, which is there for Javas that lack the newer options.
 
     Args:
         vector: let MLlib use the Vector API where this Java has it. Java then says `Using incubator modules` on stderr.

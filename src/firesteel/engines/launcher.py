@@ -69,6 +69,7 @@ def start_engine(
     *,
     wait: bool = True,
     shared: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
     record_archive: Path | None = None,
 ) -> EngineRecord:
     """Start an engine and (by default) wait until it answers.
@@ -143,7 +144,7 @@ def start_engine(
     # The engine is meant to outlive us; nobody waits for it as a child, except here while we still may.
     child.returncode = 0
     if wait:
-        wait_until_ready(directory, record, options)
+        wait_until_ready(directory, record, options, cancelled=cancelled)
     return record
 
 
