@@ -92,16 +92,32 @@ class Sample:
         return {"median": self.median, "low": self.low, "high": self.high, "n": len(self.values), "values": self.values}
 
 
+def settle() -> None:
+    """Let what the last run left behind (pages to write, sessions to close, code to compile) not fall on the next one.
+
+    It would not fall on all alike: the end of a graph's driver is waited for, so whoever comes after one starts rested.
+    """
+    os.sync()
+    time.sleep(0.5)
+
+
 def interleave(
-    variants: Mapping[str, Callable[[], T]], rounds: int, told: Callable[[int, str, T], None] = lambda *_: None
+    variants: Mapping[str, Callable[[], T]],
+    rounds: int,
+    told: Callable[[int, str, T], None] = lambda *_: None,
+    *,
+    between: Callable[[], None] = lambda: None,
 ) -> dict[str, list[T]]:
-    """Each variant once a round. Every round begins with the next one, so that what drifts, and what one run leaves
-    behind for the next (dirty pages, garbage), falls on all alike."""
+    """Each variant once a round. Every round begins with the next one, so that what drifts falls on all alike.
+
+    `between` is called before each run.
+    """
     names = list(variants)
     out: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
+            between()
             measured = variants[name]()
             out[name].append(measured)
             told(number + 1, name, measured)

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.dataset import Dataset, ensure
 from benchmarks.graph_run import GraphRun, GraphRunner
-from benchmarks.harness import Sample, Workbench, cpu_seconds, deadline, interleave, plain_client, say, table
+from benchmarks.harness import Sample, Workbench, cpu_seconds, deadline, interleave, plain_client, say, settle, table
 from benchmarks.pipelines import PIPELINES, Pipeline
 
 from firesteel.driver.pool import DriverPool
@@ -88,7 +88,7 @@ def _compare(
     with deadline(bench.timeout, "comparing outputs"), plain_client(engine) as spark:
         rows = _same_rows(pipeline, spark, outputs)
     runs.clear()
-    measured = interleave(variants, rounds, lambda n, name, run: told(f"round {n}/{rounds}", name, run))
+    measured = interleave(variants, rounds, lambda n, name, run: told(f"round {n}/{rounds}", name, run), between=settle)
     samples = {name: Sample.of([r.seconds for r in found]) for name, found in measured.items()}
     cpu = {name: Sample.of([r.cpu for r in found]) for name, found in measured.items()}
     shutil.rmtree(outputs)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, table
+from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, settle, table
 
 from firesteel.embedded.training import current_archive, train
 from firesteel.engines.command import CONNECT_SERVER
@@ -60,6 +60,7 @@ def run(bench: Workbench, *, rounds: int, cache_dir: Path | None) -> dict[str, A
         variants,
         rounds,
         lambda n, name, s: say(f"startup: round {n}/{rounds}, {name} {s.port:.2f} / {s.query:.2f} s"),
+        between=settle,
     )
     port = {name: Sample.of([s.port for s in found]) for name, found in starts.items()}
     query = {name: Sample.of([s.query for s in found]) for name, found in starts.items()}

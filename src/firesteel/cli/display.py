@@ -134,7 +134,7 @@ class TextDisplay:
     def _line(self, text: str) -> None:
         """What scrolls by where nothing can be drawn."""
         if self._live is None:
-            self._console.print(f"  {time.monotonic() - self._began:6.1f}s  {_plain(text)}")
+            self._console.print(f"  {time.monotonic() - self._began:6.1f}s  {_plain(text)}", soft_wrap=True)
 
     def _render(self) -> RenderableType:
         elapsed = f"{time.monotonic() - self._began:.0f} s"

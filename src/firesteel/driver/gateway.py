@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.engines import archive, command
-from firesteel.engines.java import class_path, find_java, module_options, spark_home
-from firesteel.engines.launcher import LaunchOptions, engine_environment
+from firesteel.engines import command
+from firesteel.engines.launcher import LaunchOptions, start_spark
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
-from firesteel.files import private_dir, tail, write_atomically
+from firesteel.files import private_dir, tail
 from firesteel.processes import ProcessIdentity, end, reap
 
 
@@ -50,14 +48,14 @@ def start_gateway(
     home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str, cwd: Path | None = None
 ) -> Gateway:
     """Start a JVM that waits for a PySpark program. Returns at once; `connection` waits for it."""
-    java = find_java(options.java_home)
-    spark = spark_home()
-    jars = class_path(spark)
     private_dir(home)
     pipe = home / "stdin"
     os.mkfifo(pipe, 0o600)
-    # Read-write, so that opening does not wait for a reader, and the JVM finds a writer when it opens its end.
+    # Read-write, so that opening does not wait for a reader. The JVM is given its end open, so that it never waits for a
+    # writer either, whenever we die.
     keep_alive = os.open(pipe, os.O_RDWR)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reading, True)
     settings = {
         "spark.app.name": app_name,
         "spark.ui.enabled": "false",
@@ -75,38 +73,23 @@ def start_gateway(
         **dict(spec.spark),
         "spark.driver.memory": spec.memory,
     }
-    write_atomically(home / "spark.properties", command.properties(settings))
-    write_atomically(home / "log4j2.properties", command.LOG4J)
-    archive_options = (
-        archive.use_options(java, archive.archive_path(options.cache_dir, java, jars)) if options.class_archive else []
-    )
-    argv = command.submit_command(
-        java=java.executable,
-        module_options=module_options(java),
-        class_path=jars,
-        spec=spec,
-        main=command.GATEWAY_SERVER,
-        properties_file=home / "spark.properties",
-        log4j_file=home / "log4j2.properties",
-        archive_options=archive_options,
-    )
-    with (home / "jvm.log").open("ab") as log:
-        child = subprocess.Popen(
-            ["/bin/sh", "-c", 'exec "$@" < "$0"', str(pipe), *argv],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=cwd or home,
-            env=engine_environment(
-                {
-                    "JAVA_HOME": str(java.home),
-                    "SPARK_HOME": str(spark),
-                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "connection"),
-                }
-            ),
-            start_new_session=True,
+    try:
+        process = start_spark(
+            home,
+            spec,
+            options,
+            main=command.GATEWAY_SERVER,
+            settings=settings,
+            environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "connection")},
+            log=home / "jvm.log",
+            stdin=reading,
+            cwd=cwd,
         )
-    process = ProcessIdentity.of(child.pid)
-    child.returncode = 0  # it may outlive us; see engines.launcher
+    except BaseException:
+        os.close(keep_alive)
+        raise
+    finally:
+        os.close(reading)
     if process is None:
         os.close(keep_alive)
         raise EngineStartError("the JVM of the classic driver ended at once", tail(home / "jvm.log"))

@@ -77,9 +77,6 @@ def start_engine(
     The record is written before the process starts, and completed afterwards. Raises EngineStartError with the last
     lines of the log when Spark dies or stays silent; nothing of the attempt is left running then.
     """
-    java = find_java(options.java_home)
-    home = spark_home()
-    jars = class_path(home)
     engine_id = secrets.token_hex(8)
     record = EngineRecord(
         engine_id=engine_id,
@@ -97,7 +94,46 @@ def start_engine(
     directory.save(record)
     work = directory.home(engine_id)
     private_dir(work / "local")
-    settings = command.engine_settings(record, work_dir=work, python=options.python, ui=options.ui)
+    process = start_spark(
+        work,
+        spec,
+        options,
+        main=command.CONNECT_SERVER,
+        settings=command.engine_settings(record, work_dir=work, python=options.python, ui=options.ui),
+        environment={
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN": record.token,
+            # Which Python the workers run; a Connect server asks the environment, not its settings.
+            "PYSPARK_PYTHON": options.python,
+            "PYSPARK_DRIVER_PYTHON": options.python,
+            "FIRESTEEL_ENGINE_ID": engine_id,
+        },
+        log=directory.log(engine_id),
+        record_archive=record_archive,
+    )
+    record = dataclasses.replace(record, process=process)
+    directory.save(record)
+    if wait:
+        wait_until_ready(directory, record, options, cancelled=cancelled)
+    return record
+
+
+def start_spark(
+    work: Path,
+    spec: EngineSpec,
+    options: LaunchOptions,
+    *,
+    main: str,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    log: Path,
+    stdin: int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    record_archive: Path | None = None,
+) -> ProcessIdentity | None:
+    """Start a Spark JVM that outlives us, in a session of its own. None when it ended at once."""
+    java = find_java(options.java_home)
+    home = spark_home()
+    jars = class_path(home)
     write_atomically(work / "spark.properties", command.properties(settings))
     write_atomically(work / "log4j2.properties", command.LOG4J)
     if record_archive is not None:
@@ -111,41 +147,27 @@ def start_engine(
         module_options=module_options(java),
         class_path=jars,
         spec=spec,
-        main=command.CONNECT_SERVER,
+        main=main,
         properties_file=work / "spark.properties",
         log4j_file=work / "log4j2.properties",
         archive_options=archive_options,
     )
-    with directory.log(engine_id).open("ab") as log:
+    # Spark's UI listens on every interface unless this says otherwise.
+    loopback = {"SPARK_LOCAL_IP": command.LOOPBACK} if command.on_this_host(spec.master) else {}
+    with log.open("ab") as output:
         child = subprocess.Popen(
             ["/bin/sh", "-c", _NOTE_PID_AND_EXEC, str(work / "pid"), *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdin=stdin,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=work,
-            env=engine_environment(
-                {
-                    "JAVA_HOME": str(java.home),
-                    "SPARK_HOME": str(home),
-                    "SPARK_CONNECT_AUTHENTICATE_TOKEN": record.token,
-                    # Which Python the workers run; a Connect server asks the environment, not its settings.
-                    "PYSPARK_PYTHON": options.python,
-                    "PYSPARK_DRIVER_PYTHON": options.python,
-                    "FIRESTEEL_ENGINE_ID": engine_id,
-                    # Spark's UI listens on every interface unless this says otherwise.
-                    **({"SPARK_LOCAL_IP": command.LOOPBACK} if command.on_this_host(spec.master) else {}),
-                }
-            ),
+            cwd=cwd or work,
+            env=engine_environment({"JAVA_HOME": str(java.home), "SPARK_HOME": str(home), **loopback, **environment}),
             start_new_session=True,
         )
     process = ProcessIdentity.of(child.pid)
-    record = dataclasses.replace(record, process=process)
-    directory.save(record)
-    # The engine is meant to outlive us; nobody waits for it as a child, except here while we still may.
+    # It is meant to outlive us: Python must not complain that nobody waited for it.
     child.returncode = 0
-    if wait:
-        wait_until_ready(directory, record, options, cancelled=cancelled)
-    return record
+    return process
 
 
 def wait_until_ready(
