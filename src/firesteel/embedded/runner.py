@@ -236,7 +236,7 @@ class EmbeddedJob:
 
     def _end(self, result: AttemptResult) -> JobRecord:
         record = self._save(
-            status=JobStatus(result.state.value), ended_at=time.time(), failure=result.failure, driver=None
+            status=JobStatus(result.state.value), ended_at=result.ended_at, failure=result.failure, driver=None
         )
         self._clear_sinks(result)
         self._tell({"type": "job", "status": record.status.value})

@@ -117,7 +117,7 @@ def submit_command(
     log4j_file: Path,
     archive_options: list[str],
 ) -> list[str]:
-    """spark-submit without its two shell scripts and its launcher JVM: half a second less, and a class path we know,
+    """spark-submit without its two shell scripts and its launcher JVM: a little faster, and a class path that we know,
     which a class-data archive needs."""
     command = [
         str(java),
