@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from firesteel.embedded.jobs import JobStatus
 from tests.conftest import Cluster
 from tests.driver.test_attempts import files, ids, job, python
+
+from firesteel.embedded.jobs import JobStatus
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,9 @@ def test_dynamic_overwrite_replaces_only_the_partitions_that_get_rows(cluster: C
     )
     assert ids(out / "p=0") == [0, 2]
     assert ids(out / "p=1") == [100, 101]
-    finished(cluster, python("a", "numbers", rows=1), second, files("o", "b", out, partition_by=["p"], mode="overwrite"))
+    finished(
+        cluster, python("a", "numbers", rows=1), second, files("o", "b", out, partition_by=["p"], mode="overwrite")
+    )
     assert ids(out) == [100]
     assert not (out / "p=0").exists()
 
@@ -95,7 +97,14 @@ def test_jdbc_asks_for_at_least_once_and_then_works(cluster: Cluster, tmp_path: 
         "dbtable": "numbers",
         "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
     }
-    jdbc = {"kind": "sink", "name": "o", "input": "a", "format": "jdbc", "options": options, "delivery": "at-least-once"}
+    jdbc = {
+        "kind": "sink",
+        "name": "o",
+        "input": "a",
+        "format": "jdbc",
+        "options": options,
+        "delivery": "at-least-once",
+    }
     finished(cluster, python("a", "numbers", rows=3), jdbc)
     source = {"kind": "source", "name": "s", "format": "jdbc", "options": options}
     finished(cluster, source, sql("b", "SELECT id FROM s", "s"), files("o", "b", tmp_path / "o"))

@@ -61,3 +61,23 @@ def resolve_function(reference: str) -> Callable[..., Any]:
     module, _, name = reference.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+def self_contained(reference: str, given: Artifacts) -> Callable[[Any, int], None]:
+    """A foreachBatch function that runs in a process beside the engine, which sees none of the session's artifacts.
+
+    Its module travels with it by value, and the job's modules are put on the path there, where the files are shared.
+    """
+    from pyspark import cloudpickle
+
+    function = resolve_function(reference)
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+    paths = [str(p.parent if p.suffix == ".py" else p) for p in map(Path, given.py_files)]
+
+    def on_batch(batch: Any, batch_id: int) -> None:
+        import sys
+
+        sys.path[:0] = [p for p in paths if p not in sys.path]
+        function(batch, batch_id)
+
+    return on_batch

@@ -89,7 +89,8 @@ def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     if sink.foreach_batch:
-        return writer.foreachBatch(artifacts.resolve_function(sink.foreach_batch)).start()
+        function = artifacts.self_contained(sink.foreach_batch, spec.graph.settings.artifacts)
+        return writer.foreachBatch(function).start()
     assert sink.format is not None
     writer = writer.format(registered_format(sink.format, spark, artifacts.resolve_function))
     return writer.toTable(sink.table) if sink.table else writer.start(sink.path)

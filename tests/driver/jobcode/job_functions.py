@@ -85,7 +85,7 @@ def __getattr__(name: str) -> Any:
 
 def keep_batch(batch: Any, batch_id: int) -> None:
     """A foreachBatch function: runs beside the engine, so it needs its modules there."""
-    import job_helpers  # type: ignore[import-not-found]
+    import job_helpers
 
     target = batch.sparkSession.conf.get("spark.sql.test.target")
     batch.selectExpr(f"id + {job_helpers.twice(0)} AS id").write.mode("overwrite").parquet(f"{target}/{batch_id}")
