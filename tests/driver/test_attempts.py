@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster, graph_of
 
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState
 from firesteel.driver.failure import FailureKind
 from firesteel.driver.pool import DriverPool
 from firesteel.embedded.jobs import JobStatus
 from firesteel.engines.api import EngineApi
 from firesteel.jobgraph.model import JobGraph
+from firesteel.types import AttemptId, new_job_id
 
 pytestmark = pytest.mark.spark
 
@@ -185,26 +186,34 @@ def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
     assert not (out / "_firesteel").exists()
 
 
-def test_same_attempt_run_again_adds_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """The crash between the commit and the record of the result: whoever runs the attempt again finds it done."""
+def test_attempts_after_a_lost_result_find_the_commit_and_add_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """The crash between the commit and the record of the result: the same attempt again, then the next one."""
     out = tmp_path / "out"
-    running = cluster.start_graph(job(python("a", "numbers", rows=5), files("o", "a", out)))
-    first = running.result()
-    directory = AttemptDirectory(tmp_path / "again")
-    spec = first.directory.attempt(1).read_spec()
-    for _ in range(2):
-        directory.prepare(spec)
-        (directory.root / "result.json").unlink(missing_ok=True)
-        driver = cluster.pool.spawn(
-            "attempt",
-            {"directory": str(directory.root)},
-            stdout=directory.stdout,
-            stderr=directory.stderr,
-            cwd=tmp_path,
-        )
-        assert driver.exited.result(60).status in (0, 1)
-    # The engine has closed that session for good, so nothing could run; and a commit that was cleared is not redone.
-    assert ids(out) == [0, 1, 2, 3, 4]
+    job_id = new_job_id()
+    graph = job(python("a", "numbers", rows=5), files("o", "a", out))
+    engine = cluster.engine()
+
+    def run(number: int, name: str) -> AttemptDirectory:
+        directory = AttemptDirectory(tmp_path / name)
+        directory.prepare(AttemptSpec(AttemptId(job_id, number), graph, engine))
+        args = {"directory": str(directory.root)}
+        driver = cluster.pool.spawn("attempt", args, stdout=directory.stdout, stderr=directory.stderr, cwd=tmp_path)
+        driver.exited.result(60)
+        assert ids(out) == [0, 1, 2, 3, 4]
+        return directory
+
+    first = run(1, "first").read_result()
+    assert first is not None
+    assert first.state is AttemptState.FINISHED
+    # The engine has closed that session for good: the same attempt cannot run anything under it.
+    repeated = run(1, "repeated").read_result()
+    assert repeated is not None
+    assert repeated.state is AttemptState.FAILED
+    following = run(2, "following")
+    result = following.read_result()
+    assert result is not None
+    assert result.state is AttemptState.FINISHED
+    assert '"already-committed"' in following.events.read_text()
 
 
 def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -212,16 +221,18 @@ def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path)
     out = tmp_path / "out"
     running = cluster.start_graph(job(python("a", "slow", rows=4000, marker=str(tmp_path / "m")), files("o", "a", out)))
     running.wait_for(lambda e: e["type"] == "progress")
+    session = AttemptId(running.directory.job_id, 1).session_id
+    assert _running_spark_jobs(cluster, session) == 1
     running.job.cancel()
     run = running.result(timeout=15)
     assert run.record.status is JobStatus.CANCELED
     assert list(out.rglob("*")) == []
-    assert _running_stages(cluster) == 0
+    assert _running_spark_jobs(cluster, session) == 0
 
 
-def _running_stages(cluster: Cluster) -> int:
-    stages = EngineApi(cluster.engine()).get("stages", status="active")
-    return sum("job_functions" in (s.get("description") or "") for s in stages)
+def _running_spark_jobs(cluster: Cluster, session_id: str) -> int:
+    jobs = EngineApi(cluster.engine()).get("jobs", status="running")
+    return sum(any(session_id in tag for tag in j["jobTags"]) for j in jobs)
 
 
 def test_spark_ui_is_locked(cluster: Cluster) -> None:

@@ -62,7 +62,7 @@ def test_engine_survives_kill_9_of_its_parent_and_is_found(configuration: Config
     directory.save(type(engine)(**{**{f: getattr(engine, f) for f in engine.__slots__}, "process": None}))
     [found] = directory.alive()
     assert found.process == noted
-    assert stop_engine(directory, found, grace=20) in (True, False)
+    stop_engine(directory, found, grace=20)
     assert directory.all() == []
     assert noted is not None
     assert not noted.alive
