@@ -97,7 +97,7 @@ def train_archive(given: Given, force: bool) -> int:
         click.echo("The class archive for this Java and this Spark is there already.")
         return exit_codes.OK
     began = time.monotonic()
-    with Console(stderr=True).status("Recording which classes Spark needs (once per machine, about half a minute)…"):
+    with Console(stderr=True).status("Recording which classes Spark needs (once per machine, about a minute)…"):
         archive = train(EngineDirectory(given.configuration.data.dir), options)
     size = archive.stat().st_size / 2**20
     click.echo(
