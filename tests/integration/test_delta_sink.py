@@ -114,7 +114,7 @@ def test_second_attempt_after_a_lost_result_appends_nothing(
 
 def test_driver_killed_in_the_middle_of_a_write(cluster: Cluster, delta: Configuration, tmp_path: Path) -> None:
     graph = job(
-        python("a", "slow", rows=120, marker=str(tmp_path / "m")),
+        python("a", "slow_at_first", rows=120, marker=str(tmp_path / "m")),
         table("a", tmp_path / "t"),
         settings={"restart": {"type": "fixed-delay", "attempts": 1, "delay": "10 ms"}},
     )

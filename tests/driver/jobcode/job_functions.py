@@ -18,6 +18,15 @@ def slow(spark: Any, rows: int, marker: str, partitions: int = 2) -> Any:
     return spark.range(0, rows, 1, partitions).where(sleep)
 
 
+def slow_at_first(spark: Any, rows: int, marker: str) -> Any:
+    """Rows of which the first attempt would never see the last; a later attempt has them at once."""
+    with open(marker, "a") as f:
+        f.write("x")
+        first = f.tell() == 1
+    frame = spark.range(0, rows, 1, 2)
+    return frame.where("coalesce(reflect('java.lang.Thread', 'sleep', 5000L), 'slept') <> ''") if first else frame
+
+
 def doubled(frame: Any) -> Any:
     from pyspark.sql.functions import udf
 
