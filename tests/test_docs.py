@@ -15,10 +15,10 @@ import pytest
 from firesteel.cli.main import COMMANDS, cli
 from firesteel.config import is_option
 from firesteel.config.loader import known_keys
-from firesteel.driver.failure import FailureKind
-from firesteel.embedded.jobs import JobStatus
 from firesteel.errors import InvalidPipelineError
+from firesteel.failure import FailureKind
 from firesteel.jobgraph.load import load_pipeline
+from firesteel.status import JobStatus
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])

@@ -13,9 +13,12 @@ import firesteel
 
 ROOT = Path(firesteel.__file__).parent
 
-BASE = {"types", "errors", "files", "processes"}
+BASE = {"types", "errors", "files", "processes", "failure", "status", "concurrency"}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
+    "failure": set(),
+    "status": set(),
+    "concurrency": set(),
     "errors": set(),
     "files": set(),
     "processes": set(),
@@ -25,7 +28,15 @@ ALLOWED: dict[str, set[str]] = {
     "engines": BASE,
     "spark": BASE | {"jobgraph", "engines"},
     "driver": BASE | {"jobgraph", "spark", "engines", "sinks"},
-    "jobmaster": BASE | {"jobgraph", "driver"},
+    "ha": BASE | {"config"},
+    "stores": BASE | {"ha", "jobgraph"},
+    "resourcemanager": BASE | {"config", "engines"},
+    "jobmaster": BASE
+    | {"config", "jobgraph", "driver", "engines", "sinks", "spark", "ha", "stores", "resourcemanager"},
+    "dispatcher": BASE
+    | {"config", "jobgraph", "driver", "engines", "sinks", "ha", "stores", "resourcemanager", "jobmaster"},
+    "entrypoint": BASE
+    | {"config", "jobgraph", "driver", "engines", "ha", "stores", "resourcemanager", "jobmaster", "dispatcher"},
     "embedded": BASE | {"config", "jobgraph", "spark", "engines", "driver", "sinks", "jobmaster"},
     "doctor": BASE | {"engines"},
     "cli": BASE | {"config", "jobgraph", "engines", "embedded", "doctor", "__init__"},

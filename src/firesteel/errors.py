@@ -9,7 +9,17 @@
     │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
     │   └── EngineLostError        an engine that was there is gone
     ├── JobNotFoundError
-    ├── JobFailedError             an attempt ended in failure; carries the Failure
+    ├── OperationNotFoundError     no savepoint, checkpoint or stop was triggered under that id
+    ├── DuplicateJobError          another job has this id, or had it and ended
+    ├── JobStateError              the job is not in a state in which this can be done
+    ├── ResourcesUnavailableError  no engine that could ever be had is large enough
+    ├── NotLeadingError            this node does not lead (any more); ask the leader
+    ├── StoreError                 the HA store
+    │   ├── FencingError           a write came from a leader that is no longer one; nothing was written
+    │   ├── VersionConflictError   somebody else wrote first
+    │   ├── StoreUnavailableError  out of reach or busy; may work later
+    │   └── StoreBrokenError       damaged, read-only, full or of another version; waiting will not mend it
+    ├── ServiceStartError          a part of the cluster could not start; says which and why
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
 
 Domain errors know nothing of HTTP or exit codes; the doors (cli, rest) map them.
@@ -93,6 +103,54 @@ class EngineLostError(EngineError):
 
 class JobNotFoundError(FiresteelError):
     """No job of that id is known here."""
+
+
+class OperationNotFoundError(FiresteelError):
+    """No operation of that trigger id is known for the job."""
+
+
+class DuplicateJobError(FiresteelError):
+    """The id belongs to another job, or to one that has ended for good."""
+
+
+class JobStateError(FiresteelError):
+    """The job exists, but is not in a state in which this can be done."""
+
+
+class ResourcesUnavailableError(FiresteelError):
+    """The job asks for more than any engine here could ever have."""
+
+
+class NotLeadingError(FiresteelError):
+    """This node does not lead."""
+
+
+class StoreError(FiresteelError):
+    """The HA store could not do what it was asked."""
+
+
+class FencingError(StoreError):
+    """The write carried an epoch that is not the newest. Nothing was written."""
+
+
+class VersionConflictError(StoreError):
+    """The value is not of the version that the writer expected. Nothing was written."""
+
+
+class StoreUnavailableError(StoreError):
+    """Out of reach or busy; trying again later may work."""
+
+
+class StoreBrokenError(StoreError):
+    """Damaged, read-only, full, or written by a newer version. A person has to look at it."""
+
+
+class ServiceStartError(FiresteelError):
+    """A part of the cluster could not start."""
+
+    def __init__(self, part: str, cause: BaseException) -> None:
+        self.part = part
+        super().__init__(f"the {part} could not start: {cause}")
 
 
 class CommitConflictError(FiresteelError):

@@ -16,7 +16,8 @@ import pytest
 from tests.conftest import Cluster
 
 from firesteel.cli import exit_codes
-from firesteel.embedded.jobs import JobsDirectory, JobStatus
+from firesteel.embedded.jobs import JobsDirectory
+from firesteel.status import JobStatus
 
 pytestmark = pytest.mark.spark
 

@@ -142,7 +142,7 @@ def test_every_section_is_an_attribute_of_the_configuration_named_as_its_prefix(
     """`rows` finds a section by the first part of a key."""
     hints = get_type_hints(Configuration)
     typed = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
-    assert typed == {section.PREFIX: section for section in SECTIONS}
+    assert typed == {section.PREFIX.replace("-", "_"): section for section in SECTIONS}
 
 
 def test_every_default_is_a_value_that_could_be_written() -> None:

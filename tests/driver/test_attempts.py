@@ -16,11 +16,11 @@ import pytest
 from tests.conftest import Cluster, graph_of
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState
-from firesteel.driver.failure import FailureKind
 from firesteel.driver.pool import DriverPool
-from firesteel.embedded.jobs import JobStatus
 from firesteel.engines.api import EngineApi
+from firesteel.failure import FailureKind
 from firesteel.jobgraph.model import JobGraph
+from firesteel.status import JobStatus
 from firesteel.types import AttemptId, new_job_id
 
 pytestmark = pytest.mark.spark

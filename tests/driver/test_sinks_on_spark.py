@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Cluster
 from tests.driver.test_attempts import files, ids, job, python
 
-from firesteel.embedded.jobs import JobStatus
+from firesteel.status import JobStatus
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from firesteel.embedded.jobs import JobStatus
+from firesteel.status import JobStatus
 
 if TYPE_CHECKING:
     from tests.conftest import Cluster, Run

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from firesteel.embedded.jobs import JobStatus
 from firesteel.jobgraph import load_pipeline
+from firesteel.status import JobStatus
 
 if TYPE_CHECKING:
     from tests.conftest import Cluster, Run

@@ -16,10 +16,10 @@ from tests.needs import jars
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptState
-from firesteel.embedded.jobs import JobStatus
 from firesteel.embedded.plan import launch_options, shared_engine_spec
 from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
+from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("delta")]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.driver.failure import Failure, FailureKind
+from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,
     FailureRateRestart,

@@ -10,9 +10,9 @@ import pytest
 from tests.conftest import Cluster
 from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
 
-from firesteel.embedded.jobs import JobStatus
 from firesteel.embedded.plan import RunPlan
 from firesteel.jobgraph.load import load_pipeline
+from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

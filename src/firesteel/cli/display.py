@@ -15,9 +15,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
+from firesteel.embedded.jobs import JobDirectory, JobRecord
 from firesteel.embedded.plan import RunPlan
 from firesteel.jobgraph.model import JobGraph
+from firesteel.status import JobStatus
 
 _PHASES = {
     "starting-engine": "starting a Spark engine",

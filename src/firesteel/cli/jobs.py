@@ -13,9 +13,10 @@ from rich.table import Table
 
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
-from firesteel.embedded.jobs import JobRecord, JobsDirectory, JobStatus
+from firesteel.embedded.jobs import JobRecord, JobsDirectory
 from firesteel.embedded.orphans import end_orphan
 from firesteel.files import tail
+from firesteel.status import JobStatus
 
 
 @click.command("list")

@@ -14,12 +14,13 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.display import make_display
 from firesteel.cli.options import Given, configured
-from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory, JobStatus
+from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
 from firesteel.embedded.plan import RunPlan
 from firesteel.embedded.runner import EmbeddedJob
 from firesteel.embedded.supervisor import detach
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Script
+from firesteel.status import JobStatus
 from firesteel.types import new_job_id, parse_job_id
 
 

@@ -14,10 +14,16 @@ from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, variable_of
 from firesteel.config.resolver import resolve, unknown_variable
 from firesteel.config.sections import (
     OPTIONS,
+    CleanupOptions,
     DataOptions,
+    DispatcherOptions,
     DriverOptions,
     EngineOptions,
+    HeartbeatOptions,
+    HighAvailabilityOptions,
     JavaOptions,
+    JobManagerOptions,
+    JobStoreOptions,
     ParallelismOptions,
     StateOptions,
     home,
@@ -57,6 +63,12 @@ class Configuration:
     driver: DriverOptions
     state: StateOptions
     parallelism: ParallelismOptions
+    high_availability: HighAvailabilityOptions
+    dispatcher: DispatcherOptions
+    jobstore: JobStoreOptions
+    cleanup_strategy: CleanupOptions
+    jobmanager: JobManagerOptions
+    heartbeat: HeartbeatOptions
     spark: Mapping[str, str]
     """Keys that start with `spark.`, untouched."""
     file: Path | None
@@ -79,7 +91,7 @@ class Configuration:
     def rows(self) -> Iterator[Row]:
         """Every option in the order of the reference, then the Spark settings by name."""
         for o in OPTIONS:
-            section = getattr(self, o.key.partition(".")[0])
+            section = getattr(self, o.key.partition(".")[0].replace("-", "_"))
             yield Row(o.key, o.show(getattr(section, o.attribute)), self.origin(o.key), o.description)
         for key, value in sorted(self.spark.items()):
             shown = MASK if _SPARK_SECRET.search(key) else value
@@ -150,6 +162,12 @@ def load_configuration(
         driver=DriverOptions.of(values),
         state=StateOptions.of(values),
         parallelism=ParallelismOptions.of(values),
+        high_availability=HighAvailabilityOptions.of(values),
+        dispatcher=DispatcherOptions.of(values),
+        jobstore=JobStoreOptions.of(values),
+        cleanup_strategy=CleanupOptions.of(values),
+        jobmanager=JobManagerOptions.of(values),
+        heartbeat=HeartbeatOptions.of(values),
         spark=MappingProxyType(resolution.spark),
         file=file,
         deprecations=tuple(resolution.deprecations),

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from firesteel.config.option import Section, option
-from firesteel.config.values import Duration, EngineMemory, Location, Master, PositiveDuration, PositiveInt
+from firesteel.config.values import (
+    Duration,
+    EngineMemory,
+    Location,
+    Master,
+    MemorySize,
+    PositiveDuration,
+    PositiveInt,
+    integer,
+)
 from firesteel.errors import EnvironmentNotReadyError
 
 
@@ -46,6 +56,11 @@ class DataOptions(Section, prefix="data"):
 class ClassArchive(StrEnum):
     AUTO = "auto"
     OFF = "off"
+
+
+class Isolation(StrEnum):
+    SESSION = "session"
+    JOB = "job"
 
 
 class EngineOptions(Section, prefix="engine"):
@@ -105,6 +120,50 @@ class EngineOptions(Section, prefix="engine"):
         ),
         since="0.1",
     )
+    isolation: Isolation = option(
+        key="isolation",
+        default=Isolation.SESSION,
+        description="`session`: jobs share engines, each in its own Spark session. `job`: every job has an engine alone.",
+        since="0.1",
+    )
+    slots: PositiveInt = option(
+        key="slots",
+        default=8,
+        description="How many jobs may run on one shared engine at a time.",
+        since="0.1",
+    )
+    max_engines: PositiveInt = option(
+        key="max",
+        default=2,
+        description="How many engines may run at a time; jobs that find no slot wait.",
+        since="0.1",
+    )
+    warm_engines: Annotated[int, integer(at_least=0)] = option(
+        key="warm",
+        default=0,
+        description="With isolation `job`: how many engines wait, started and unused, for the next job.",
+        since="0.1",
+    )
+    idle_timeout: PositiveDuration = option(
+        key="idle-timeout",
+        default=300.0,
+        description="An engine on which nothing ran for so long is stopped.",
+        since="0.1",
+    )
+    max_cores: PositiveInt | None = option(
+        key="max-cores",
+        default=None,
+        default_text="the cores of this machine",
+        description="Cores of the largest local engine that a job may ask for.",
+        since="0.1",
+    )
+    max_memory: MemorySize | None = option(
+        key="max-memory",
+        default=None,
+        default_text="the memory of this machine",
+        description="Heap of the largest local engine that a job may ask for.",
+        since="0.1",
+    )
 
 
 class JavaOptions(Section, prefix="java"):
@@ -162,6 +221,161 @@ class ParallelismOptions(Section, prefix="parallelism"):
     )
 
 
+class HaType(StrEnum):
+    NONE = "none"
+    SQL = "sql"
+
+
+class HighAvailabilityOptions(Section, prefix="high-availability"):
+    """Who leads, and where the cluster keeps what must survive its own death."""
+
+    type: HaType = option(
+        default=HaType.SQL,
+        description=(
+            "`sql` keeps graphs, results and leadership in a database; `none` keeps them in memory, and a restart "
+            "forgets every job."
+        ),
+        since="0.1",
+    )
+    cluster_id: str = option(
+        default="default",
+        description="Nodes of one cluster share it; clusters that share a database differ in it.",
+        since="0.1",
+    )
+    sql_url: str | None = option(
+        key="sql.url",
+        default=None,
+        default_text="an SQLite file in `data.dir`",
+        description="Database of the `sql` type as an SQLAlchemy URL: `sqlite:////absolute/path.db`.",
+        since="0.1",
+        secret=True,
+    )
+    lease_duration: PositiveDuration = option(
+        default=10.0,
+        description=(
+            "How long a leader that is not heard of keeps its leadership. It renews three times as often. A leader "
+            "whose process is gone from this host is replaced at once."
+        ),
+        since="0.1",
+    )
+    poll_interval: PositiveDuration = option(
+        default=2.0,
+        description="How often the leader looks for job graphs that somebody else added to or removed from the store.",
+        since="0.1",
+    )
+    retry_initial_backoff: PositiveDuration = option(
+        key="retry.initial-backoff",
+        default=0.05,
+        description="First pause before a store operation that failed in passing is tried again; it doubles each time.",
+        since="0.1",
+    )
+    retry_max_backoff: PositiveDuration = option(
+        key="retry.max-backoff",
+        default=5.0,
+        description="Longest pause between two tries of a store operation.",
+        since="0.1",
+    )
+
+
+class DispatcherOptions(Section, prefix="dispatcher"):
+    """Accepting and ending jobs."""
+
+    job_result_retention: PositiveInt = option(
+        default=50_000,
+        description="How many results of ended jobs are remembered; the id of one that was forgotten may be used again.",
+        since="0.1",
+    )
+    client_heartbeat_timeout: PositiveDuration = option(
+        default=180.0,
+        description="A job that was submitted with a client heartbeat is cancelled when its client is silent for so long.",
+        since="0.1",
+    )
+    operation_retention: PositiveDuration = option(
+        default=600.0,
+        description="How long the outcome of a checkpoint or stop can be asked for after it has ended.",
+        since="0.1",
+    )
+
+
+class JobStoreOptions(Section, prefix="jobstore"):
+    """Ended jobs as the API shows them."""
+
+    max_capacity: PositiveInt = option(
+        default=10_000,
+        description="How many ended jobs are kept with their details and logs; the oldest go first.",
+        since="0.1",
+    )
+    expiration_time: PositiveDuration = option(
+        default=7 * 86400.0,
+        description="How long an ended job is kept with its details and logs.",
+        since="0.1",
+    )
+    cache_size: MemorySize = option(
+        default="16m",
+        description="Memory for details of ended jobs; the rest is read from disk.",
+        since="0.1",
+    )
+
+
+class CleanupOptions(Section, prefix="cleanup-strategy"):
+    """Cleaning up after a job that has ended; tried until it succeeds."""
+
+    initial_backoff: PositiveDuration = option(
+        default=1.0,
+        description="Pause after the first failed try; it doubles each time.",
+        since="0.1",
+    )
+    max_backoff: PositiveDuration = option(
+        default=300.0,
+        description="Longest pause between two tries.",
+        since="0.1",
+    )
+
+
+class JobManagerOptions(Section, prefix="jobmanager"):
+    """Looking after one job."""
+
+    archive_fs_dir: Location | None = option(
+        key="archive.fs.dir",
+        default=None,
+        default_text="no archive",
+        description="Directory or fsspec URL to which each ended job is archived as one JSON file.",
+        since="0.1",
+    )
+    exception_history_size: PositiveInt = option(
+        default=16,
+        description="How many failures of a job are remembered with their details.",
+        since="0.1",
+    )
+    failure_enrichers: tuple[str, ...] = option(
+        default=(),
+        description=(
+            "Further failure enrichers, by the name of their entry point in the group `firesteel.failure_enrichers`."
+        ),
+        since="0.1",
+    )
+    parallelism_overrides: tuple[str, ...] = option(
+        default=(),
+        description="Parallelism that replaces a job's own, as `job-name:N` words.",
+        since="0.1",
+    )
+
+
+class HeartbeatOptions(Section, prefix="heartbeat"):
+    """Finding out that an engine is gone."""
+
+    interval: PositiveDuration = option(
+        default=2.0,
+        description="How often each engine is asked whether it is well.",
+        since="0.1",
+    )
+    timeout: PositiveDuration = option(
+        default=30.0,
+        description="An engine that has not answered for so long is lost: it is ended and its jobs fail over.",
+        since="0.1",
+    )
+
+
 SECTIONS: tuple[type[Section], ...] = (
     DataOptions,  # first: defaults of later sections are computed from it
     EngineOptions,
@@ -169,6 +383,12 @@ SECTIONS: tuple[type[Section], ...] = (
     DriverOptions,
     StateOptions,
     ParallelismOptions,
+    HighAvailabilityOptions,
+    DispatcherOptions,
+    JobStoreOptions,
+    CleanupOptions,
+    JobManagerOptions,
+    HeartbeatOptions,
 )
 
 OPTIONS = tuple(o for section in SECTIONS for o in section.OPTIONS)

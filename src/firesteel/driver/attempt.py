@@ -15,8 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.failure import Failure
 from firesteel.engines.record import EngineRecord
+from firesteel.failure import Failure
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.spark.settings import session_settings

@@ -4,48 +4,11 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from firesteel.errors import EngineLostError, InvalidPipelineError
+from firesteel.failure import Failure, FailureKind
 from firesteel.spark.operation import error_class
-
-
-class FailureKind(StrEnum):
-    USER_CODE = "user code"
-    INVALID_PIPELINE = "invalid pipeline"
-    IMPORT = "import error"
-    DATA = "data error"
-    EXIT_CODE = "exit code"
-    ENGINE_START = "engine start"
-    ENGINE_LOST = "engine lost"
-    OUT_OF_MEMORY = "out of memory"
-    KILLED = "killed"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    kind: FailureKind
-    message: str
-    vertex: str | None = None
-    error_class: str = ""
-    traceback: str = ""
-    """The user's frames only."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Failure:
-        return Failure(**{**data, "kind": FailureKind(data["kind"])})
-
-    def __str__(self) -> str:
-        where = f" in vertex '{self.vertex}'" if self.vertex else ""
-        return f"{self.kind.value}{where}: {self.message}"
-
 
 _DATA_CLASSES = (
     "CAST_INVALID_INPUT",

@@ -14,8 +14,9 @@ from typing import Any
 from firesteel.driver import artifacts, batch, script, streaming
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.cancel import Cancelled, CancelSwitch
-from firesteel.driver.failure import Failure, FailureKind, classify
+from firesteel.driver.failure import classify
 from firesteel.engines.record import EngineRecord
+from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
 from firesteel.spark.metrics import harvest

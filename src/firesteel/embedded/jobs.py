@@ -7,34 +7,17 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.failure import Failure, FailureKind
 from firesteel.errors import JobNotFoundError
+from firesteel.failure import Failure, FailureKind
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
+from firesteel.status import JobStatus
 from firesteel.types import JobID
-
-
-class JobStatus(StrEnum):
-    """Flink's names, as far as an embedded cluster goes through them."""
-
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    RESTARTING = "RESTARTING"
-    CANCELLING = "CANCELLING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELED = "CANCELED"
-    SUSPENDED = "SUSPENDED"
-
-    @property
-    def terminal(self) -> bool:
-        return self in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import time
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptState
-from firesteel.embedded.jobs import JobDirectory, JobStatus
+from firesteel.embedded.jobs import JobDirectory
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.errors import FiresteelError
 from firesteel.processes import end
 from firesteel.sinks.graph import clear
+from firesteel.status import JobStatus
 
 
 def end_orphan(directory: JobDirectory, configuration: Configuration) -> None:

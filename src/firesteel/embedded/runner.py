@@ -21,21 +21,23 @@ from typing import Any
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail, LineTail
-from firesteel.driver.failure import Failure, FailureKind, classify, from_exit
+from firesteel.driver.failure import classify, from_exit
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.driver.warm import WarmGateways
 from firesteel.embedded.engines import acquire, dispose
-from firesteel.embedded.jobs import JobDirectory, JobRecord, JobStatus
+from firesteel.embedded.jobs import JobDirectory, JobRecord
 from firesteel.embedded.plan import RunPlan
 from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError, InvalidPipelineError
+from firesteel.failure import Failure, FailureKind
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.restart import RestartHistory, restart_delay
 from firesteel.processes import ProcessIdentity
 from firesteel.sinks.graph import clear
+from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 
 Listener = Callable[[dict[str, Any]], None]

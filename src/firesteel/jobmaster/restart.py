@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firesteel.driver.failure import Failure, FailureKind
+from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,
     FailureRateRestart,

@@ -1,0 +1,72 @@
+"""What a JobMaster asks of the machinery that runs attempts. Free of processes and Spark, so that it can be simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from firesteel.driver.attempt import AttemptResult
+from firesteel.engines.record import EngineRecord
+from firesteel.jobgraph.model import JobGraph
+from firesteel.types import AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Everything that one attempt needs to know."""
+
+    attempt: AttemptId
+    graph: JobGraph
+    engine: EngineRecord | None
+    """None: a classic driver with a JVM of its own."""
+
+
+class Presence(StrEnum):
+    ABSENT = "absent"
+    """Never started, and it is certain that nobody is about to start it unnoticed: starting is safe."""
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class AttemptExecutor(Protocol):
+    """Runs attempts that outlive the control plane. Every method may be repeated, by this leader or the next."""
+
+    async def start(self, deployment: Deployment) -> None:
+        """Start the attempt. An attempt that was started before, by whomever, is not started again.
+
+        Raises FiresteelError when it cannot be started; the caller then calls `fence`.
+        """
+        ...
+
+    async def find(self, attempt: AttemptId) -> Presence:
+        """What became of an attempt that an earlier leader meant to start."""
+        ...
+
+    async def wait(self, attempt: AttemptId) -> AttemptResult:
+        """Wait for the end of a running attempt. A driver that vanished gives the failure that its end shows."""
+        ...
+
+    async def cancel(self, attempt: AttemptId) -> None:
+        """Ask a running attempt to end, and see to it that it does, within the driver's cancel timeout."""
+        ...
+
+    async def stop(self, attempt: AttemptId) -> None:
+        """Ask a streaming attempt to end after the batch that it is at, FINISHED. Returns at once."""
+        ...
+
+    async def fence(self, attempt: AttemptId) -> AttemptResult:
+        """Make sure that the attempt does nothing any more, now or later: end its driver, release its Spark session, spend
+        its id. Returns its result, which is final: the one it had reached by itself, else CANCELED.
+
+        Raises EngineLostError when the engine does not answer, so that its session may still run there.
+        """
+        ...
+
+    async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
+        """Wait until all that a streaming attempt has read so far is committed; the last batch by sink."""
+        ...
+
+    async def forget(self, attempt: AttemptId) -> None:
+        """Remove what is only needed while the job may run again. Its logs stay."""
+        ...

@@ -1,0 +1,67 @@
+"""What a JobMaster asks of the ResourceManager."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from firesteel.engines.record import EngineRecord, EngineSpec
+from firesteel.types import JobID
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRequest:
+    """What a job needs in order to run one attempt."""
+
+    job_id: JobID
+    engine: EngineSpec
+    classic: bool = False
+    """A JVM of its own that the attempt starts itself: it takes the room of an engine, and none is handed out."""
+    exclusive: bool = False
+    """No other job on the same engine (`engine.isolation: job`)."""
+    priority: int = 0
+    """Higher goes first; equal ones go by arrival."""
+    arrival: float = 0.0
+    """When the job was accepted. The order survives a failover because it is stored with the graph (I21)."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A place to run, held by one job until it is released."""
+
+    job_id: JobID
+    engine: EngineRecord | None
+    """None for a classic driver."""
+    lost: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done, with the reason, when the engine is gone. The slot need not be released then."""
+
+
+class ResourceManagerGateway(Protocol):
+    async def request_slot(self, request: SlotRequest) -> Slot:
+        """Wait for a slot. Cancelling the call gives the place in the queue up.
+
+        Raises ResourcesUnavailableError when no engine that could ever be had is large enough, and EngineStartError when
+        an engine was started for this job and did not come up.
+        """
+        ...
+
+    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+        """The slot that the job had in an earlier life of the control plane; None when that engine is gone.
+
+        Must be asked for all recovered jobs before any new request is granted a slot on these engines: until `recovered`
+        is called, requests wait.
+        """
+        ...
+
+    def recovered(self) -> None:
+        """All jobs of an earlier life have reclaimed what they had; from here on engines that nobody needs may be stopped."""
+        ...
+
+    def release_slot(self, slot: Slot) -> None:
+        """Give a slot back. Doing it twice is harmless."""
+        ...
+
+    async def suspect(self, engine_id: str) -> None:
+        """Somebody found the engine not answering: look at once, and if that is so, end it and tell its jobs."""
+        ...
