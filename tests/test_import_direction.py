@@ -39,7 +39,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "jobgraph", "driver", "engines", "ha", "stores", "resourcemanager", "jobmaster", "dispatcher"},
     "embedded": BASE | {"config", "jobgraph", "spark", "engines", "driver", "sinks", "jobmaster"},
     "doctor": BASE | {"engines"},
-    "cli": BASE | {"config", "jobgraph", "engines", "embedded", "doctor", "__init__"},
+    "cli": BASE
+    | {"config", "jobgraph", "engines", "embedded", "jobmaster", "ha", "resourcemanager", "doctor", "__init__"},
     "__init__": {"jobgraph"},
 }
 

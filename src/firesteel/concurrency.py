@@ -74,17 +74,24 @@ class Backoff:
             delay = min(delay * 2, self.maximum)
 
 
+RETRIES = Backoff(0.2, 5.0)
+"""For what may be away for a moment."""
+
+
 async def retry(
     action: Callable[[], Awaitable[T]],
     backoff: Backoff,
     *,
     on: tuple[type[Exception], ...],
+    but_not: tuple[type[Exception], ...] = (),
     what: str,
 ) -> T:
-    """Repeat `action` until it does not raise one of `on`. Anything else it raises passes through."""
+    """Repeat `action` until it does not raise one of `on`. Those of `but_not`, and anything else, pass through."""
     for delay in backoff.delays():
         try:
             return await action()
+        except but_not:
+            raise
         except on as error:
             logger.warning("%s failed and will be tried again in %.2f s: %s", what, delay, error)
             await asyncio.sleep(delay)

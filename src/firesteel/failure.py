@@ -18,6 +18,8 @@ class FailureKind(StrEnum):
     ENGINE_LOST = "engine lost"
     OUT_OF_MEMORY = "out of memory"
     KILLED = "killed"
+    INTERNAL = "internal error"
+    """A defect of Firesteel itself, not of the job."""
 
 
 @dataclass(frozen=True, slots=True)

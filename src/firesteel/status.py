@@ -44,7 +44,8 @@ TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
         {_S.CREATED, _S.RUNNING, _S.RESTARTING, _S.FAILING, _S.CANCELLING, _S.FINISHED, _S.SUSPENDED}
     ),
     _S.RUNNING: frozenset({_S.FINISHED, _S.FAILING, _S.CANCELLING, _S.SUSPENDED}),
-    _S.FAILING: frozenset({_S.FAILED, _S.RESTARTING, _S.CANCELLING, _S.SUSPENDED}),
+    # An attempt may turn out to have succeeded just when its engine or its driver seemed lost.
+    _S.FAILING: frozenset({_S.FAILED, _S.RESTARTING, _S.CANCELLING, _S.FINISHED, _S.SUSPENDED}),
     _S.RESTARTING: frozenset({_S.CREATED, _S.CANCELLING, _S.SUSPENDED}),
     # A job whose outputs were being committed when the cancel came is FINISHED: results are true before they are wished.
     _S.CANCELLING: frozenset({_S.CANCELED, _S.FINISHED, _S.SUSPENDED}),

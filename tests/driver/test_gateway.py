@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.config import Configuration
 from firesteel.driver.gateway import connection, start_gateway
-from firesteel.embedded.plan import launch_options
+from firesteel.jobmaster.plan import launch_options
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.processes import ProcessIdentity

@@ -16,7 +16,7 @@ from tests.needs import jars
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptState
-from firesteel.embedded.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.status import JobStatus

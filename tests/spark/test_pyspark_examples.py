@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Cluster
 from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
 
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.status import JobStatus
 

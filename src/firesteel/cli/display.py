@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firesteel.embedded.jobs import JobDirectory, JobRecord
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 

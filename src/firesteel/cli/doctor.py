@@ -12,7 +12,7 @@ from rich.table import Table
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
 from firesteel.doctor import examine
-from firesteel.embedded.plan import launch_options
+from firesteel.jobmaster.plan import launch_options
 from firesteel.embedded.training import current_archive
 from firesteel.errors import EnvironmentNotReadyError
 

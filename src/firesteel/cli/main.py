@@ -20,6 +20,7 @@ COMMANDS = {
     "cancel": ("firesteel.cli.jobs", "cancel", "Cancel a job."),
     "logs": ("firesteel.cli.jobs", "logs", "Print what a job's driver wrote."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
+    "cluster": ("firesteel.cli.cluster", "cluster", "Find and remove what was left behind."),
     "config": ("firesteel.cli.settings", "config", "Show the configuration in force and where each value is from."),
     "doctor": ("firesteel.cli.doctor", "doctor", "Tell what was found on this machine and what is missing."),
 }

@@ -15,7 +15,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.display import make_display
 from firesteel.cli.options import Given, configured
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.embedded.runner import EmbeddedJob
 from firesteel.embedded.supervisor import detach
 from firesteel.jobgraph.load import load_pipeline

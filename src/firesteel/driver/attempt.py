@@ -1,26 +1,39 @@
 """What a driver is told, and what it leaves behind: the files of one attempt.
 
-Everything that the control plane must know after a crash of its own is in this directory, written by the driver itself:
-`spec.json` before it starts, `events.jsonl` while it runs, `result.json` once, whole, at its end. A driver that is gone
-without a result did not finish; a result is final.
+Everything that the control plane must know after a crash of its own is in this directory: `spec.json` before the driver
+starts, `driver.json` when it has taken the attempt (see `claim`), `events.jsonl` while it runs, `result.json` once, whole, at
+its end. A driver that is gone without a result did not finish; a result is final.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from firesteel.driver.claim import hold_for_life
+from firesteel.driver.events import EventLog, EventTail, LineTail
 from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
+from firesteel.processes import ProcessIdentity
 from firesteel.spark.settings import session_settings
 from firesteel.types import AttemptId, JobID
+
+__all__ = [
+    "AttemptDirectory",
+    "AttemptResult",
+    "AttemptSpec",
+    "AttemptState",
+    "EventLog",
+    "EventTail",
+    "LineTail",
+    "settings_of",
+]
 
 
 class AttemptState(StrEnum):
@@ -81,6 +94,12 @@ class AttemptResult:
     ended_at: float = 0.0
     rows: Mapping[str, int] = field(default_factory=dict)
     """Exact rows per vertex, where they were asked for."""
+    stopped: bool = False
+    """A stream that ended because it was asked to, after the batch that it was at."""
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """The last committed batch per sink of a stream that ended by itself or was stopped; -1 when it had none."""
+    note: str = ""
+    """Why somebody else than the driver wrote this, where that needs saying."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,6 +107,9 @@ class AttemptResult:
             "failure": self.failure.to_json() if self.failure else None,
             "ended_at": self.ended_at,
             "rows": dict(self.rows),
+            "stopped": self.stopped,
+            "batches": dict(self.batches),
+            "note": self.note,
         }
 
     @staticmethod
@@ -98,6 +120,9 @@ class AttemptResult:
             Failure.from_json(failure) if failure else None,
             data["ended_at"],
             data.get("rows", {}),
+            data.get("stopped", False),
+            data.get("batches", {}),
+            data.get("note", ""),
         )
 
 
@@ -114,6 +139,35 @@ class AttemptDirectory:
         return self.root / "events.jsonl"
 
     @property
+    def driver(self) -> Path:
+        """Who runs the attempt; written by the driver once it has taken it."""
+        return self.root / "driver.json"
+
+    @property
+    def result(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def stop_request(self) -> Path:
+        """The attempt is to end after the batch that it is at."""
+        return self.root / "stop.requested"
+
+    @property
+    def cancel_request(self) -> Path:
+        """The attempt is called off: a driver that finds this does not begin."""
+        return self.root / "cancel.requested"
+
+    @property
+    def released(self) -> Path:
+        """The engine has confirmed that the attempt's session is no more, and nothing of it runs there."""
+        return self.root / "session.released"
+
+    @property
+    def sessions(self) -> Path:
+        """Further sessions that a program has made after it stopped its first, an id a line."""
+        return self.root / "sessions.txt"
+
+    @property
     def stdout(self) -> Path:
         return self.root / "stdout.log"
 
@@ -123,16 +177,40 @@ class AttemptDirectory:
 
     def prepare(self, spec: AttemptSpec) -> None:
         private_dir(self.root)
-        write_json(self.root / "spec.json", spec.to_json())
+        write_json(self.spec, spec.to_json())
 
     def read_spec(self) -> AttemptSpec:
         return AttemptSpec.from_json(read_json(self.spec))
 
+    def take(self, me: ProcessIdentity) -> bool:
+        """In the driver: become the one that runs this attempt, for life. False when there is nothing to run here."""
+        if not hold_for_life(self.root, (self.driver, self.result)):
+            return False
+        if self.result.exists() or self.cancel_request.exists() or not self.spec.exists():
+            return False
+        write_json(self.driver, {"pid": me.pid, "started": me.started})
+        return True
+
+    def read_driver(self) -> ProcessIdentity | None:
+        """Who took the attempt, alive or not; None when nobody did yet."""
+        data = read_json(self.driver)
+        return ProcessIdentity(data["pid"], data["started"]) if data else None
+
+    def note_session(self, session_id: str) -> None:
+        """Before the session is made: whoever ends it for us must know it."""
+        with self.sessions.open("a") as f:
+            f.write(f"{session_id}\n")
+
+    def session_ids(self, attempt: AttemptId) -> list[str]:
+        """All sessions that the attempt may have on its engine."""
+        more = self.sessions.read_text().split() if self.sessions.exists() else []
+        return [attempt.session_id, *more]
+
     def write_result(self, result: AttemptResult) -> None:
-        write_json(self.root / "result.json", result.to_json())
+        write_json(self.result, result.to_json())
 
     def read_result(self) -> AttemptResult | None:
-        data = read_json(self.root / "result.json")
+        data = read_json(self.result)
         return AttemptResult.from_json(data) if data else None
 
     def write_operators(self, operators: Mapping[str, Any]) -> None:
@@ -140,42 +218,3 @@ class AttemptDirectory:
 
     def read_operators(self) -> dict[str, Any]:
         return read_json(self.root / "operators.json") or {}
-
-
-class EventLog:
-    """A driver's running account of itself, one JSON object a line."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1, encoding="utf-8")
-
-    def emit(self, kind: str, **values: Any) -> None:
-        self._file.write(json.dumps({"t": round(time.time(), 3), "type": kind, **values}) + "\n")
-
-
-class LineTail:
-    """Reads a file as it grows; a half-written last line waits for its rest."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-
-    def new(self) -> str:
-        try:
-            with self._path.open("rb") as f:
-                f.seek(self._position)
-                data = f.read(1 << 20)
-        except FileNotFoundError:
-            return ""
-        whole, newline, _ = data.rpartition(b"\n")
-        if not newline:
-            return ""
-        self._position += len(whole) + 1
-        return whole.decode(errors="replace")
-
-
-class EventTail:
-    def __init__(self, path: Path) -> None:
-        self._lines = LineTail(path)
-
-    def new(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._lines.new().splitlines()]

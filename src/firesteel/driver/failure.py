@@ -59,9 +59,17 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
     return Failure(FailureKind.USER_CODE, text if kind else f"{name}: {text}", vertex, kind, trace)
 
 
-def from_exit(status: int, stderr: str, *, vertex: str | None = None) -> Failure:
-    """What the end of a process says when the driver could not say it itself."""
+def from_exit(status: int | None, stderr: str, *, vertex: str | None = None) -> Failure:
+    """What the end of a process says when the driver could not say it itself. None: nobody could see how it ended."""
     last = stderr.strip().splitlines()[-1:] or [""]
+    if status is None:
+        return Failure(
+            FailureKind.KILLED,
+            "the driver process ended without a result, and its exit code is unknown: the process that could have seen "
+            "it was gone; the end of stderr.log and the system's log may tell",
+            vertex,
+            traceback=stderr,
+        )
     if status == -signal.SIGKILL:
         return Failure(
             FailureKind.KILLED,

@@ -9,6 +9,7 @@ however it dies, the JVM reads the end of its input and goes. A warm one is a ga
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import sys
 import time
@@ -42,6 +43,10 @@ class Gateway:
         if not self.process.wait(grace):
             end(self.process, grace=2)
         reap(self.process)
+
+    def remove(self, grace: float = 10.0) -> None:
+        self.stop(grace)
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def start_gateway(
@@ -109,10 +114,37 @@ def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> t
     return port, data[8 : 8 + length].decode()
 
 
+def written_process(home: Path) -> ProcessIdentity | None:
+    """The JVM of a gateway, found by whoever did not start it; None when it is gone."""
+    try:
+        pid = int((home / "pid").read_text())
+    except (OSError, ValueError):
+        return None
+    found = ProcessIdentity.of(pid)
+    try:
+        marked = str(home / "connection").encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        marked = True  # no /proc here: the pid file is all there is
+    return found if marked else None
+
+
+def end_jvms(root: Path, *, grace: float) -> None:
+    """End and remove the JVMs whose homes are `root/jvm-*`, whoever started them, once their driver is gone."""
+    for home in root.glob("jvm-*"):
+        process = written_process(home)
+        if process is not None and not process.wait(grace):
+            end(process, grace=0)
+        shutil.rmtree(home, ignore_errors=True)
+
+
 def take(home: Path, timeout: float = 60.0) -> None:
     """In the driver: keep the JVM alive from here on, and let PySpark find it."""
-    _HELD.append(os.open(home / "stdin", os.O_WRONLY))
-    port, secret = connection(home, None, timeout)
+    try:
+        # Without waiting: when the one who started the JVM died before we came, the JVM is gone, and nobody reads.
+        _HELD.append(os.open(home / "stdin", os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        raise EngineStartError("the JVM of the classic driver is gone", tail(home / "jvm.log")) from error
+    port, secret = connection(home, written_process(home), timeout)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = secret
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)

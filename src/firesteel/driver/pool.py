@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,16 @@ from typing import Any
 from firesteel.errors import FiresteelError
 from firesteel.processes import ProcessIdentity
 
-UNKNOWN_STATUS = 255
-"""The status of a driver whose parent died before it: its own result file tells more."""
+ORPHAN_POLL_SECONDS = 0.1
+MAX_EARLY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class DriverExit:
-    """How a driver process ended: its exit code, or minus the signal that ended it."""
+    """How a driver process ended."""
 
-    status: int
+    status: int | None
+    """Its exit code, or minus the signal that ended it; None when its parent died before it, and nobody can say."""
     max_rss_kb: int = 0
 
 
@@ -65,6 +68,9 @@ class DriverPool:
                 },
                 start_new_session=True,
             )
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
             if not isinstance(stderr, int):
@@ -111,7 +117,12 @@ class DriverPool:
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
             raise FiresteelError(f"the driver parent process is gone: {error}") from error
-        found = answer.result(timeout=timeout)
+        try:
+            found = answer.result(timeout=timeout)
+        except FutureTimeout:
+            with self._lock:
+                self._answers.pop(number, None)
+            raise FiresteelError(f"the driver parent process did not answer within {timeout:g} s") from None
         if "error" in found:
             raise FiresteelError(f"cannot start a driver process: {found['error']}")
         driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]))
@@ -157,9 +168,8 @@ class DriverPool:
             orphans, self._running = list(self._running.values()), {}
         for answer in waiting:
             answer.set_result({"error": "the driver parent process ended"})
-        # The drivers live on without their parent; nobody can say how they end, only when.
-        for driver in orphans:
-            threading.Thread(target=_watch_orphan, args=(driver,), name="driver-orphan", daemon=True).start()
+        if orphans:
+            threading.Thread(target=_watch_orphans, args=(orphans,), name="driver-orphans", daemon=True).start()
 
     def _take(self, message: dict[str, Any]) -> None:
         if "exited" in message:
@@ -168,15 +178,22 @@ class DriverPool:
                 driver = self._running.pop(message["exited"], None)
                 if driver is None:
                     self._early[message["exited"]] = ended
+                    if len(self._early) > MAX_EARLY:  # of spawns that nobody waited for
+                        self._early.pop(next(iter(self._early)))
             if driver is not None:
                 driver.exited.set_result(ended)
         elif "id" in message:
             with self._lock:
-                answer = self._answers.pop(message["id"])
-            answer.set_result(message)
+                answer = self._answers.pop(message["id"], None)
+            if answer is not None:  # else whoever asked has stopped waiting
+                answer.set_result(message)
 
 
-def _watch_orphan(driver: DriverProcess) -> None:
-    while not driver.process.wait(3600):
-        pass
-    driver.exited.set_result(DriverExit(UNKNOWN_STATUS))
+def _watch_orphans(drivers: list[DriverProcess]) -> None:
+    """Drivers live on without their parent; nobody can say how they end, only when."""
+    while drivers:
+        gone = [d for d in drivers if not d.process.alive]
+        for driver in gone:
+            driver.exited.set_result(DriverExit(None))
+        drivers = [d for d in drivers if d not in gone]
+        time.sleep(ORPHAN_POLL_SECONDS)

@@ -10,8 +10,11 @@ from firesteel.spark.session import EngineSession, quiet_client_logs
 
 
 def main(args: dict[str, Any]) -> int:
-    spec = AttemptDirectory(Path(args["directory"])).read_spec()
+    """Exit code 0 says that the engine has confirmed it; a session that it never had counts as released."""
+    directory = AttemptDirectory(Path(args["directory"]))
+    spec = directory.read_spec()
     if spec.engine is not None:
         quiet_client_logs()
-        EngineSession(spec.engine.remote(spec.attempt.session_id)).close()
+        for session_id in directory.session_ids(spec.attempt):
+            EngineSession(spec.engine.remote(session_id)).client.release_session()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -14,10 +15,13 @@ from typing import Any
 from firesteel.driver import artifacts, batch, script, streaming
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.cancel import Cancelled, CancelSwitch
+from firesteel.driver.claim import NOT_MINE
 from firesteel.driver.failure import classify
+from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
+from firesteel.processes import ProcessIdentity
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
 from firesteel.spark.metrics import harvest
 from firesteel.spark.session import EngineSession, quiet_client_logs
@@ -25,24 +29,23 @@ from firesteel.spark.session import EngineSession, quiet_client_logs
 EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
 
 
+TIDY_SECONDS = 10.0
+"""How long a driver may tidy up after its result is written: an engine that hangs must not keep it."""
+
+
 def main(args: dict[str, Any]) -> int:
     directory = AttemptDirectory(Path(args["directory"]))
-    spec = directory.read_spec()
-    log = EventLog(directory.events)
-    cancel = CancelSwitch()
-    cancel.install()
     # A Ctrl-C reaches the whole terminal; what it means for a job is decided by the one who shows it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    earlier = directory.read_result()
-    if earlier is not None:
-        return EXIT_CODES[earlier.state]
-    if spec.engine is not None:
-        _watch_engine(spec.engine, directory, log)
+    me = ProcessIdentity.of(os.getpid())
+    assert me is not None
+    if not directory.take(me):
+        return NOT_MINE
+    log = EventLog(directory.events)
+    cancel = CancelSwitch()
     try:
-        if spec.graph.script is not None:
-            result = _run_script(spec, log, directory)
-        else:
-            result = _run_graph(spec, log, cancel, directory)
+        cancel.install()
+        result = _run(directory, log, cancel)
     except Cancelled:
         result = _record(directory, log, AttemptResult(AttemptState.CANCELED, ended_at=time.time()))
     except BaseException as error:
@@ -51,6 +54,15 @@ def main(args: dict[str, Any]) -> int:
             sys.stderr.write(failure.traceback)
         result = _record(directory, log, AttemptResult(AttemptState.FAILED, failure, time.time()))
     return EXIT_CODES[result.state]
+
+
+def _run(directory: AttemptDirectory, log: EventLog, cancel: CancelSwitch) -> AttemptResult:
+    spec = directory.read_spec()
+    if spec.engine is not None:
+        _watch_engine(spec.engine, directory, log)
+    if spec.graph.script is not None:
+        return _run_script(spec, log, directory)
+    return _run_graph(spec, log, cancel, directory)
 
 
 def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -> AttemptResult:
@@ -73,7 +85,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     log.emit("phase", phase="connecting")
     session = EngineSession(spec.engine.remote(spec.attempt.session_id))
     graph = spec.graph
-    rows: dict[str, int] = {}
+    result = AttemptResult(AttemptState.FINISHED)
     compiled: CompiledGraph | None = None
     try:
         session.configure(settings_of(spec))
@@ -85,9 +97,12 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
         log.emit("compiled", milliseconds=round((time.perf_counter() - began) * 1000, 1))
         try:
             if graph.mode is Mode.STREAMING:
-                streaming.run(spec, session, compiled, log, cancel)
+                stop = StopSwitch(directory.stop_request)
+                stop.install()
+                end = streaming.run(spec, session, compiled, log, cancel, stop)
+                result = dataclasses.replace(result, stopped=end.stopped, batches=end.batches)
             else:
-                rows = batch.run(spec, session, compiled, log, cancel)
+                result = dataclasses.replace(result, rows=batch.run(spec, session, compiled, log, cancel))
         except Exception as error:
             raise locate(compiled, error, fallback=_sink_of(error)) from error
     except BaseException:
@@ -96,10 +111,13 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
             if compiled is not None:
                 with contextlib.suppress(Exception):
                     compiled.release()
-            session.close()
+            with contextlib.suppress(Exception):
+                session.client.release_session()
+                directory.released.touch(mode=0o600)
         raise
-    result = _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time(), rows=rows))
-    # What follows tells more about a job that is done; nobody waits for it, and nothing depends on it.
+    result = _record(directory, log, dataclasses.replace(result, ended_at=time.time()))
+    # What follows tells more about a job that is done; nothing depends on it.
+    _exit_after(TIDY_SECONDS, EXIT_CODES[result.state])
     with contextlib.suppress(Exception):
         compiled.release()
         if graph.mode is Mode.BATCH:
@@ -122,8 +140,16 @@ def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -
     else:
         assert spec.engine is not None
         log.emit("phase", phase="running", api="connect")
-        script.run_connect(program, spec, spec.engine)
+        script.run_connect(program, spec, spec.engine, directory)
     return _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time()))
+
+
+def _exit_after(seconds: float, code: int) -> None:
+    def leave() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=leave, name="tidy-limit", daemon=True).start()
 
 
 def _watch_engine(engine: EngineRecord, directory: AttemptDirectory, log: EventLog) -> None:

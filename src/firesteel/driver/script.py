@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver import artifacts, gateway, relative_paths
-from firesteel.driver.attempt import AttemptSpec, settings_of
+from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, Script
 from firesteel.spark.session import EngineSession
 
 
-def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> None:
+def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, directory: AttemptDirectory) -> None:
     """The program gets a session on the shared engine through SPARK_REMOTE."""
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -32,13 +32,14 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord) -> Non
         artifacts.send(spec.graph.settings.artifacts, session.spark)
     _accept_masters(SparkSession.Builder)
     _accept_masters(ConnectSession.Builder)
-    _renew_session_after_stop(ConnectSession, spec, engine)
+    _renew_session_after_stop(ConnectSession, spec, engine, directory)
     if engine.shares_files:
         relative_paths.for_connect(Path.cwd())
     try:
         _run(program)
     finally:
-        _release(ConnectSession)
+        if _release(ConnectSession):
+            directory.released.touch(mode=0o600)
 
 
 def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:
@@ -94,7 +95,9 @@ def _accept_masters(builder: Any) -> None:
     builder.master = master
 
 
-def _renew_session_after_stop(session_class: Any, spec: AttemptSpec, engine: EngineRecord) -> None:
+def _renew_session_after_stop(
+    session_class: Any, spec: AttemptSpec, engine: EngineRecord, directory: AttemptDirectory
+) -> None:
     """A stopped session's id is spent for good; a program that makes another session gets the next derived id."""
     original = session_class.stop
     count = 1
@@ -104,14 +107,18 @@ def _renew_session_after_stop(session_class: Any, spec: AttemptSpec, engine: Eng
         count += 1
         original(self)
         renewed = str(uuid.uuid5(uuid.UUID(spec.attempt.session_id), str(count)))
+        directory.note_session(renewed)
         os.environ["SPARK_REMOTE"] = engine.remote(renewed)
 
     session_class.stop = stop
 
 
-def _release(session_class: Any) -> None:
-    """End the program's session with the program, as a driver's end would: queries it left running stop."""
+def _release(session_class: Any) -> bool:
+    """End the program's session with the program, as a driver's end would: queries it left running stop. True when the
+    engine has confirmed it."""
     with contextlib.suppress(Exception):
         session = session_class.getActiveSession() or session_class._default_session
         if session is not None and not session.is_stopped:
             session.client.release_session()
+            return True
+    return False

@@ -6,11 +6,15 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from firesteel.driver import artifacts
+from firesteel.driver import artifacts, checkpoints
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
+from firesteel.driver.checkpoints import checkpoint_location
+from firesteel.driver.stop import StopSwitch
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
@@ -21,16 +25,27 @@ from firesteel.spark.session import EngineSession
 POLL_SECONDS = 0.25
 DEFAULT_TRIGGER = "0 seconds"
 """As fast as batches finish, which is Spark's own default."""
+STOP_POLL_SECONDS = 0.05
+STOP_SECONDS = 60.0
+"""How long a stop waits for the batch that a query is at. One that takes longer is interrupted: what it has read is in its
+checkpoint and what it has written is not committed, so a later run of the same query does it again, as a whole."""
 
 
-def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
-    """Where a sink's query keeps its progress; the same for every attempt of a job."""
-    return sink.options.get("checkpointLocation") or f"{spec.checkpoints}/{sink.name}"
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    stopped: bool
+    batches: Mapping[str, int]
+    """The last committed batch per sink; -1 when there is none."""
 
 
 def run(
-    spec: AttemptSpec, session: EngineSession, compiled: CompiledGraph, log: EventLog, cancel: CancelSwitch
-) -> None:
+    spec: AttemptSpec,
+    session: EngineSession,
+    compiled: CompiledGraph,
+    log: EventLog,
+    cancel: CancelSwitch,
+    stop: StopSwitch,
+) -> StreamEnd:
     """Start a query per sink and return when all have ended; one that fails ends the others."""
     queries: dict[str, Any] = {}
     try:
@@ -42,13 +57,23 @@ def run(
                 query = _start(sink, spec, compiled.frames[sink.name], session.spark)
                 queries[sink.name] = query
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
-        _watch(queries, log)
+        watch = _Watch(queries, log, stop)
+        watch.run()
     except BaseException:
         with contextlib.suppress(Cancelled):
             for query in queries.values():
                 with contextlib.suppress(Exception):
                     query.stop()
         raise
+    return StreamEnd(watch.stopping, {s.name: _last_batch(s, spec, watch.committed) for s in spec.graph.sinks})
+
+
+def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> int:
+    """The checkpoint knows best; where only Spark can look into it, what the query reported last."""
+    try:
+        return checkpoints.batches(sink, spec).committed
+    except Exception:
+        return committed.get(sink.name, checkpoints.NONE)
 
 
 def refuse_foreign_outputs(spec: AttemptSpec) -> None:
@@ -101,29 +126,78 @@ def trigger(sink: Sink, graph: JobGraph) -> dict[str, Any]:
     return {"availableNow": True} if text == AVAILABLE_NOW else {"processingTime": spark_interval(text)}
 
 
-def _watch(queries: dict[str, Any], log: EventLog) -> None:
-    seen: dict[str, int] = {}
-    open_queries = dict(queries)
-    while open_queries:
-        for name, query in list(open_queries.items()):
-            active = query.isActive
-            for progress in _new_progress(query, seen.get(name, -1)):
-                seen[name] = progress["batchId"]
-                _tell(log, name, progress)
-            if active:
-                continue
-            error = query.exception()
-            if error is not None:
-                error.firesteel_sink = name
-                raise error
-            del open_queries[name]
-            log.emit("sink", vertex=name, state="ended")
-        if open_queries:
-            time.sleep(POLL_SECONDS)
+class _Watch:
+    """Follows the queries of an attempt to their end, and brings them there when a stop is asked for."""
+
+    def __init__(self, queries: dict[str, Any], log: EventLog, stop: StopSwitch) -> None:
+        self._open = dict(queries)
+        self._log = log
+        self._stop = stop
+        self._seen: dict[str, int] = {}
+        self._at: dict[str, Any] = {}
+        """The last report of each query when the stop was asked for."""
+        self._stop_by = 0.0
+        self.stopping = False
+        self.committed: dict[str, int] = {}
+
+    def run(self) -> None:
+        while self._open:
+            if self._stop.requested and not self.stopping:
+                self._begin_to_stop()
+            for name, query in list(self._open.items()):
+                active = query.isActive
+                for progress in _new_progress(query, self._seen.get(name, -1)):
+                    self._tell(name, progress)
+                if not active:
+                    self._ended(name, query)
+                elif self.stopping and self._between_batches(name, query):
+                    query.stop()
+            if self._open:
+                time.sleep(STOP_POLL_SECONDS if self.stopping else POLL_SECONDS)
+
+    def _tell(self, name: str, progress: dict[str, Any]) -> None:
+        batch: int = progress["batchId"]
+        if _tell(self._log, name, progress):
+            self._seen[name] = self.committed[name] = batch
+        else:
+            # An idle trigger reports the coming batch, which will be reported again once it is there.
+            self.committed[name] = batch - 1
+
+    def _ended(self, name: str, query: Any) -> None:
+        error = query.exception()
+        if error is not None:
+            error.firesteel_sink = name
+            raise error
+        del self._open[name]
+        self._log.emit("sink", vertex=name, state="ended")
+
+    def _begin_to_stop(self) -> None:
+        self.stopping = True
+        self._stop_by = time.monotonic() + STOP_SECONDS
+        self._at = {name: _report(query) for name, query in self._open.items()}
+        self._log.emit("stopping")
+
+    def _between_batches(self, name: str, query: Any) -> bool:
+        """Whether the batch that the query was at when the stop came is committed, or it was at none."""
+        if not query.status["isTriggerActive"] or _report(query) != self._at[name]:
+            return True
+        if time.monotonic() < self._stop_by:
+            return False
+        self._log.emit("note", text=f"sink '{name}': its batch took longer than {STOP_SECONDS:g} s and was interrupted")
+        return True
+
+
+def _report(query: Any) -> Any:
+    """What tells one progress report from the next; None before the first. Spark reports after the commit."""
+    newest = query.lastProgress
+    if newest is None:
+        return None
+    data = _as_dict(newest)
+    return data["batchId"], data.get("timestamp")
 
 
 def _new_progress(query: Any, last: int) -> list[dict[str, Any]]:
-    """Progress reports newer than batch `last`. Idle triggers report the coming batch again and again: once is enough."""
+    """Progress reports newer than batch `last`, the newest of each."""
     newest = query.lastProgress
     if newest is None:
         return []
@@ -142,13 +216,14 @@ def _as_dict(progress: Any) -> dict[str, Any]:
     return data
 
 
-def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> None:
+def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> bool:
+    """Write a batch down; False when the report is of a trigger that found nothing to do."""
     sources = progress.get("sources") or []
     # PySpark's progress object computes the totals in properties; what is in its dictionary are the sources.
     rows = sum(s.get("numInputRows") or 0 for s in sources)
     durations = progress.get("durationMs") or {}
     if not rows and not durations.get("addBatch"):
-        return  # a trigger that found nothing to do
+        return False
     observed = progress.get("observedMetrics") or {}
     log.emit(
         "batch",
@@ -163,6 +238,7 @@ def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> None:
         sources=[{"description": s.get("description", ""), "rows": s.get("numInputRows") or 0} for s in sources],
         vertices={k: dict(v.asDict() if hasattr(v, "asDict") else v).get(ROWS) for k, v in observed.items()},
     )
+    return True
 
 
 def _finite(value: Any) -> float:

@@ -42,6 +42,8 @@ def main(fd: int) -> None:
     with socket.socket(fileno=fd) as channel:
         # A Ctrl-C in the terminal is for the one who talks to us; it decides what happens to whom.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Asks a streaming driver to stop; one that cannot handle it yet, or never will, must not die of it.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         for name in _PREIMPORT:
             importlib.import_module(name)
         # Keeps the collector of every child from touching, and so copying, the pages that they share.

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from firesteel.config import Configuration
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 

@@ -10,7 +10,7 @@ from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.driver.pool import DriverPool
 from firesteel.embedded.engines import engine_for
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.errors import FiresteelError, Problem
 from firesteel.files import read_json, tail
 from firesteel.jobgraph.model import JobGraph

@@ -27,7 +27,7 @@ from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.driver.warm import WarmGateways
 from firesteel.embedded.engines import acquire, dispose
 from firesteel.embedded.jobs import JobDirectory, JobRecord
-from firesteel.embedded.plan import RunPlan
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError, InvalidPipelineError

@@ -28,8 +28,9 @@ class Stored:
 class StateStore(Protocol):
     """Small values by path (`graphs/<job id>`), durable once a call has returned.
 
-    Paths are segments of `[A-Za-z0-9._-]` joined by `/`. Any method may raise StoreUnavailableError, after which a write may
-    or may not have happened; the caller finds out by reading, or repeats it (repeating a put of the same value is harmless).
+    Paths are segments of `[A-Za-z0-9._-]`, but not `.` or `..`, joined by `/`; others are a ValueError. Any
+    method may raise StoreUnavailableError, after which a write may or may not have happened; the caller finds out by
+    reading, or repeats it (repeating a put of the same value is harmless).
     """
 
     async def get(self, path: str) -> Stored | None: ...
@@ -51,7 +52,7 @@ class StateStore(Protocol):
         ...
 
     async def delete(self, path: str, *, epoch: Epoch, expected: int | None = None) -> bool:
-        """Remove; False when there was nothing. Raises like `put`."""
+        """Remove; False when there was nothing (which is a conflict when a version was `expected`). Raises like `put`."""
         ...
 
     async def close(self) -> None: ...
@@ -86,6 +87,14 @@ class LeaderElectionDriver(Protocol):
     """
 
     async def start(self, listener: LeaderListener) -> None: ...
+
+    def holds(self, epoch: Epoch) -> bool:
+        """Whether it is certain, right now and by this node's own clock, that `epoch` leads still. No I/O.
+
+        Asked before side effects that no store can fence: a node that was stopped past its lease and wakes up sees here,
+        before it is told anything, that it must not act.
+        """
+        ...
 
     async def publish(self, epoch: Epoch, address: str) -> None:
         """Make the leader's address known. Raises FencingError when `epoch` does not lead any more."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from firesteel.driver.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph
-from firesteel.types import AttemptId
+from firesteel.types import AttemptId, JobID
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,14 @@ class AttemptExecutor(Protocol):
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
         """Wait until all that a streaming attempt has read so far is committed; the last batch by sink."""
+        ...
+
+    async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
+        """How far the attempt is, as its driver tells it: phase, and per sink its state, rows and batch. May be empty."""
+        ...
+
+    async def attempts(self, job_id: JobID) -> Sequence[int]:
+        """The numbers of all attempts of a job that left a trace, ascending."""
         ...
 
     async def forget(self, attempt: AttemptId) -> None:

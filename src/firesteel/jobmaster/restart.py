@@ -17,20 +17,33 @@ from firesteel.jobgraph.model import (
 HOPELESS = frozenset({FailureKind.INVALID_PIPELINE, FailureKind.IMPORT})
 """Failures that the same job would meet again, whatever the strategy says."""
 
+REMEMBERED = 1000
+"""Times of failures that are kept; far more than any failure rate counts within its interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class RestartHistory:
     """When attempts failed, oldest first. Everything a strategy needs to know; it can be written down and read back."""
 
     failures: tuple[float, ...] = ()
+    earlier: int = 0
+    """How many more there were before those; a job that restarts for months must not remember each."""
+
+    @property
+    def count(self) -> int:
+        return self.earlier + len(self.failures)
 
     def failed(self, now: float) -> RestartHistory:
-        return RestartHistory((*self.failures, now))
+        kept = (*self.failures, now)[-REMEMBERED:]
+        return RestartHistory(kept, self.count + 1 - len(kept))
+
+
+NO_FAILURES = RestartHistory()
 
 
 def restart_delay(strategy: Restart, history: RestartHistory, failure: Failure) -> float | None:
     """Seconds until the next attempt, or None to give up. `history` holds the failure that just happened."""
-    count = len(history.failures)
+    count = history.count
     if failure.kind in HOPELESS:
         return None
     match strategy:

@@ -1,0 +1,597 @@
+"""The Dispatcher: accepts, persists, starts, recovers and ends jobs. One leads at a time; this is its state and its only owner.
+
+Everything here happens on one event loop, between two awaits nothing changes but by our own hand. What must survive is in the
+stores before anybody is told of it; what is only here can be worked out again from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from firesteel.concurrency import Backoff, OwnedTasks, retry
+from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
+from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
+from firesteel.dispatcher.overrides import check_resources, with_overrides
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.errors import (
+    DuplicateJobError,
+    FencingError,
+    FiresteelError,
+    JobNotFoundError,
+    JobStateError,
+    NotLeadingError,
+    OperationNotFoundError,
+    StoreError,
+    VersionConflictError,
+)
+from firesteel.failure import Failure, FailureKind
+from firesteel.jobgraph.model import Mode
+from firesteel.jobmaster.execution_graph import execution_graph
+from firesteel.jobmaster.machine import JobState
+from firesteel.jobmaster.runner import JobManagerRunner
+from firesteel.status import JobStatus
+from firesteel.stores.codec import UnreadableRecordError
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_results import JobResult
+from firesteel.stores.operations import Operation, OperationKind
+from firesteel.stores.parked import Parked
+from firesteel.types import AttemptId, JobID
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+HOUSEKEEPING_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class RecoveredJobs:
+    """What the store held when leadership began."""
+
+    submissions: Sequence[Submission] = ()
+    records: Mapping[JobID, Mapping[str, Any]] = field(default_factory=dict)
+    poisoned: Mapping[JobID, str] = field(default_factory=dict)
+    """Jobs whose graph or record cannot be read, and why."""
+
+
+@dataclass(eq=False, slots=True)
+class ManagedJob:
+    """A job that this Dispatcher looks after, from its acceptance until it is clean."""
+
+    submission: Submission
+    runner: JobManagerRunner
+    result: asyncio.Future[JobResult]
+    """Done once the dirty result is durable."""
+    client_deadline: float | None = None
+    """When the job is cancelled unless its client is heard of."""
+    state: JobState | None = None
+    """The last state, kept for the archive when the JobMaster is gone."""
+
+    @property
+    def status(self) -> JobStatus:
+        return self.result.result().status if self.result.done() else self.runner.state.status
+
+
+class Dispatcher:
+    """See DispatcherGateway for what callers may rely on."""
+
+    def __init__(
+        self,
+        services: DispatcherServices,
+        recovered: RecoveredJobs,
+        *,
+        on_error: Callable[[BaseException], None],
+        on_shut_down: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._recovered = recovered
+        self._on_shut_down = on_shut_down
+        self._on_error = on_error
+        self._jobs: dict[JobID, ManagedJob] = {}
+        """Jobs that may run, and those whose clean-up is pending."""
+        self._submitting: dict[JobID, asyncio.Future[None]] = {}
+        self._terminating: dict[JobID, asyncio.Task[Any]] = {}
+        """Clean-ups that are under way."""
+        self._tasks = OwnedTasks("dispatcher", on_error)
+        self._masters = services.for_job_masters()
+        self._closed = False
+        cleanup = services.configuration.cleanup_strategy
+        self._cleaner = ResourceCleaner(
+            [
+                CleanupStep("archive", self._archive),
+                CleanupStep("outputs", self._clear_outputs),
+                CleanupStep("attempts", self._forget_attempts),
+                CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
+                CleanupStep("graph", lambda job: services.graphs.delete(job, epoch=services.epoch)),
+                CleanupStep("clean mark", lambda job: services.results.mark_clean(job, epoch=services.epoch)),
+            ],
+            Backoff(cleanup.initial_backoff, cleanup.max_backoff),
+        )
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Retry clean-ups, then run what was recovered. Services have been started before; requests come after."""
+        dirty = self._services.results.dirty()
+        for result in dirty:
+            self._start_cleanup(result.job_id)
+        ended = {r.job_id for r in dirty}
+        recovered = [s for s in self._recovered.submissions if s.job_id not in ended]
+        for job_id, reason in self._recovered.poisoned.items():
+            if job_id not in ended:
+                await self._park(job_id, reason)
+        jobs = [self._run(s, self._recovered.records.get(s.job_id)) for s in recovered]
+        # Slots of earlier lives are taken before new jobs may have them.
+        self._tasks.start(self._release_resources(jobs), "recovered")
+        self._tasks.start(self._watch_store(), "store-watch")
+        self._tasks.start(self._keep_house(), "housekeeping")
+        for operation in self._services.operations.unfinished():
+            self._tasks.start(self._follow(operation), "operation")
+        logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
+
+    async def _release_resources(self, jobs: Sequence[ManagedJob]) -> None:
+        for job in jobs:
+            await job.runner.reclaimed()
+        self._services.resources.recovered()
+
+    async def close(self) -> None:
+        """Let go of everything. Jobs and engines run on; whoever leads next takes them over."""
+        self._closed = True
+        await self._tasks.close()
+        for job in self._jobs.values():
+            if not job.result.done():
+                job.result.set_exception(NotLeadingError("this node leads no more; ask the new leader for the result"))
+                job.result.exception()  # nobody may have been waiting
+
+    # -- submission -----------------------------------------------------------------------------------------------
+
+    async def submit_job(self, submission: Submission) -> None:
+        self._check_leading()
+        check_resources(submission.graph)
+        while (under_way := self._submitting.get(submission.job_id)) is not None:
+            await asyncio.wait([under_way])
+        mine = self._submitting[submission.job_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._submit(submission)
+        except FencingError as error:
+            self._on_error(error)
+            raise NotLeadingError("this node leads no more; the job was not accepted here") from error
+        finally:
+            mine.set_result(None)
+            del self._submitting[submission.job_id]
+
+    async def _submit(self, submission: Submission) -> None:
+        job_id = submission.job_id
+        if self._known(submission):
+            return
+        if (terminating := self._terminating.get(job_id)) is not None:
+            await asyncio.wait([terminating])
+            if self._known(submission):
+                return
+        overrides = self._services.configuration.jobmanager.parallelism_overrides
+        stored = with_overrides(submission, overrides)
+        try:
+            await self._services.graphs.put(stored, epoch=self._services.epoch)
+        except VersionConflictError:
+            there = await self._services.graphs.get(job_id)
+            if there is None or there.digest != submission.digest:
+                raise DuplicateJobError(f"job id {job_id} belongs to another job; choose a new one") from None
+            stored = there
+        self._check_leading()
+        if job_id not in self._jobs:  # the watch on the store may have been faster
+            self._run(stored, None)
+
+    def _known(self, submission: Submission) -> bool:
+        """True for a repetition of a submission that was accepted before; raises for another job under its id."""
+        job_id = submission.job_id
+        job = self._jobs.get(job_id)
+        result = self._services.results.get(job_id)
+        digest = job.submission.digest if job is not None else result.digest if result is not None else None
+        if digest is None:
+            return False
+        if digest == submission.digest:
+            return True
+        what = f"runs ({job.status})" if job is not None else f"has ended ({result.status if result else ''})"
+        raise DuplicateJobError(f"job id {job_id} belongs to another job, which {what}; choose a new one")
+
+    def _run(self, submission: Submission, record: Mapping[str, Any] | None) -> ManagedJob:
+        services = self._services
+        runner = JobManagerRunner(submission, record, self._masters, services.results, services.make_job_master)
+        job = ManagedJob(submission, runner, asyncio.get_running_loop().create_future())
+        if submission.initial_client_heartbeat_timeout is not None:
+            job.client_deadline = services.now() + submission.initial_client_heartbeat_timeout
+        self._jobs[submission.job_id] = job
+        self._tasks.start(self._look_after(job), f"job-{submission.job_id[:8]}")
+        return job
+
+    async def _look_after(self, job: ManagedJob) -> None:
+        """Run a job to its end, make the end durable, and clean up."""
+        job_id = job.submission.job_id
+        try:
+            result = await self._persistently(job.runner.run, f"running job {job_id}")
+        except UnreadableRecordError as error:
+            await self._park(job_id, str(error))
+            parked = self._services.results.get(job_id)
+            assert parked is not None
+            job.result.set_result(parked)
+            return
+        job.state = job.runner.state
+        await self._persistently(
+            lambda: self._services.results.put_dirty(result, epoch=self._services.epoch), f"the result of job {job_id}"
+        )
+        if not job.result.done():
+            job.result.set_result(result)
+        logger.info("job %s: %s", job_id, result.status)
+        self._start_cleanup(job_id)
+
+    async def _persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
+        """A store that is away or full delays a job's end; it does not change it."""
+        return await retry(
+            action, self._services.backoff, on=(StoreError,), but_not=(FencingError, UnreadableRecordError), what=what
+        )
+
+    # -- the end of a job -----------------------------------------------------------------------------------------
+
+    def _start_cleanup(self, job_id: JobID) -> None:
+        self._terminating[job_id] = self._tasks.start(self._clean(job_id), f"clean-{job_id[:8]}")
+
+    async def _clean(self, job_id: JobID) -> None:
+        await self._cleaner.clean(job_id)
+        self._jobs.pop(job_id, None)
+        self._terminating.pop(job_id, None)
+
+    async def _described(self, job_id: JobID) -> tuple[Submission, JobState] | None:
+        """What is still known of an ended job: from memory, or from the stores after a failover."""
+        if (job := self._jobs.get(job_id)) is not None and job.state is not None:
+            return job.submission, job.state
+        try:
+            submission = await self._services.graphs.get(job_id)
+            record = await self._services.records.get(job_id)
+            if submission is None:
+                return None
+            restart = submission.graph.settings.restart
+            state = JobState.of_record(restart, self._masters.history_size, record) if record else JobState(restart)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, UnreadableRecordError):
+                raise
+            # Poison: its result says so, there is nothing more to show.
+            logger.warning("job %s cannot be described: %s", job_id, error)
+            return None
+        return submission, state
+
+    async def _archive(self, job_id: JobID) -> None:
+        result = self._services.results.get(job_id)
+        if job_id in self._services.finished or result is None:
+            return
+        described = await self._described(job_id)
+        if described is None:
+            return
+        submission, state = described
+        progress = await self._progress(job_id, state)
+        data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
+        await self._services.finished.put(job_id, result.ended_at, data)
+        await self._services.archivist.archive(job_id, data)
+
+    async def _clear_outputs(self, job_id: JobID) -> None:
+        result = self._services.results.get(job_id)
+        described = await self._described(job_id)
+        if described is not None and result is not None:
+            self._services.guard()
+            await self._services.clear_outputs(described[0], result)
+
+    async def _forget_attempts(self, job_id: JobID) -> None:
+        for number in await self._services.executor.attempts(job_id):
+            self._services.guard()
+            await self._services.executor.forget(AttemptId(job_id, number))
+
+    async def _park(self, job_id: JobID, reason: str) -> None:
+        """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
+        services = self._services
+        for path, raw in (
+            (f"graphs/{job_id}", await services.graphs.raw(job_id)),
+            (f"jobs/{job_id}", await services.records.raw(job_id)),
+            (f"results/{job_id}", await services.results.raw(job_id)),
+        ):
+            if raw is not None:
+                await services.parked.put(Parked(job_id, path, raw, reason, services.now()), epoch=services.epoch)
+        # Whatever an earlier leader started for it must not run on unseen.
+        for number in await services.executor.attempts(job_id):
+            await retry(
+                lambda number=number: services.executor.fence(AttemptId(job_id, number)),  # type: ignore[misc]
+                services.backoff,
+                on=(FiresteelError, OSError),
+                what=f"fencing job {job_id}",
+            )
+        now = services.now()
+        failure = Failure(FailureKind.INTERNAL, f"what was stored of the job cannot be read: {reason}")
+        result = JobResult(
+            job_id=job_id,
+            name=job_id,
+            status=JobStatus.FAILED,
+            failure=failure,
+            submitted_at=now,
+            started_at=None,
+            ended_at=now,
+            attempts=0,
+            restarts=0,
+            digest="",
+            note="parked",
+        )
+        await services.results.replace_unreadable(result, epoch=services.epoch)
+        logger.error("job %s was parked: %s", job_id, reason)
+        self._start_cleanup(job_id)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    async def list_jobs(self) -> Sequence[JobOverview]:
+        self._check_leading()
+        rows = [_overview(r) for r in self._services.results.all()]
+        rows += [_live(j) for j in self._jobs.values() if not j.result.done()]
+        return rows
+
+    async def request_job(self, job_id: JobID) -> dict[str, Any]:
+        self._check_leading()
+        job = self._jobs.get(job_id)
+        if job is not None and not job.result.done():
+            state = job.runner.state
+            progress = await self._progress(job_id, state)
+            return execution_graph(job.submission, state, progress, now=self._services.now())
+        found = await self._services.finished.get(job_id)
+        if found is not None:
+            return found
+        result = self._services.results.get(job_id)
+        if result is None:
+            raise _unknown(job_id)
+        described = await self._described(job_id)
+        if described is not None:
+            return execution_graph(*described, {}, now=self._services.now(), result=result)
+        return {
+            "job_id": job_id,
+            "name": result.name,
+            "status": result.status.value,
+            "submitted_at": result.submitted_at,
+            "ended_at": result.ended_at,
+            "failure": result.failure.to_json() if result.failure else None,
+            "vertices": [],
+            "exceptions": [],
+        }
+
+    async def _progress(self, job_id: JobID, state: JobState) -> Mapping[str, Any]:
+        return await self._services.executor.progress(AttemptId(job_id, state.attempt)) if state.attempt else {}
+
+    async def request_job_status(self, job_id: JobID) -> JobStatus:
+        self._check_leading()
+        if (job := self._jobs.get(job_id)) is not None:
+            return job.status
+        if (result := self._services.results.get(job_id)) is not None:
+            return result.status
+        raise _unknown(job_id)
+
+    async def request_job_result(self, job_id: JobID) -> JobResult:
+        self._check_leading()
+        if (job := self._jobs.get(job_id)) is not None:
+            return await asyncio.shield(job.result)
+        if (result := self._services.results.get(job_id)) is not None:
+            return result
+        raise _unknown(job_id)
+
+    async def request_cluster_overview(self) -> ClusterOverview:
+        self._check_leading()
+        counts = Counter(r.status for r in self._services.results.all())
+        counts.update(j.status for j in self._jobs.values() if not j.result.done())
+        return ClusterOverview(dict(counts), self._services.resources.overview())
+
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    async def cancel_job(self, job_id: JobID) -> None:
+        await self._ask(self._live_job(job_id).runner.cancel())
+
+    async def stop_job(self, job_id: JobID, trigger_id: str) -> None:
+        job = self._live_job(job_id)
+        if job.submission.graph.mode is not Mode.STREAMING:
+            raise JobStateError(f"job {job_id} is a batch job, which cannot stop half-way; cancel it instead")
+        if job.status is not JobStatus.RUNNING:
+            raise JobStateError(f"job {job_id} is {job.status}; only running jobs can be stopped")
+        await self._begin(job_id, trigger_id, OperationKind.STOP)
+
+    async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
+        job = self._live_job(job_id)
+        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
+            raise JobStateError(f"job {job_id} has no checkpoints; only streaming graphs have")
+        if job.status is not JobStatus.RUNNING:
+            raise JobStateError(f"job {job_id} is {job.status}; a checkpoint needs a running job")
+        await self._begin(job_id, trigger_id, OperationKind.CHECKPOINT)
+
+    async def trigger_savepoint(self, job_id: JobID, trigger_id: str, target: str | None = None) -> None:
+        self._live_job(job_id)
+        raise JobStateError(
+            "savepoints are not there yet; `stop` keeps the checkpoint of a streaming job, which its next run can continue"
+        )
+
+    async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
+        self._check_leading()
+        found = self._services.operations.get(job_id, trigger_id)
+        if found is None:
+            raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
+        return found
+
+    async def _begin(self, job_id: JobID, trigger_id: str, kind: OperationKind) -> None:
+        """Write the wish down, then act on it; a repeated wish is the one that is under way already."""
+        operation = Operation(job_id, trigger_id, kind, self._services.now())
+        if await self._ask(self._services.operations.begin(operation, epoch=self._services.epoch)) is operation:
+            self._tasks.start(self._follow(operation), kind.value.lower())
+
+    async def _follow(self, operation: Operation) -> None:
+        """See an operation through; a leader that recovers it begins here (I19)."""
+        job = self._jobs.get(operation.job_id)
+        try:
+            if operation.kind is OperationKind.STOP:
+                outcome = await self._stopped(operation.job_id)
+            elif job is None or job.runner.state.attempt == 0:
+                raise JobStateError("the job ended before")
+            else:
+                attempt = AttemptId(operation.job_id, job.runner.state.attempt)
+                outcome = {"batches": dict(await self._services.executor.checkpoint(attempt))}
+        except StoreError:
+            raise
+        except FiresteelError as error:
+            await self._fail(operation, error)
+        else:
+            await self._persistently(
+                lambda: self._services.operations.complete(
+                    operation.job_id,
+                    operation.trigger_id,
+                    result=outcome,
+                    ended_at=self._services.now(),
+                    epoch=self._services.epoch,
+                ),
+                f"the outcome of {operation.trigger_id}",
+            )
+
+    async def _fail(self, operation: Operation, error: Exception) -> None:
+        await self._persistently(
+            lambda: self._services.operations.fail(
+                operation.job_id,
+                operation.trigger_id,
+                error=str(error),
+                ended_at=self._services.now(),
+                epoch=self._services.epoch,
+            ),
+            f"the outcome of {operation.trigger_id}",
+        )
+
+    async def _stopped(self, job_id: JobID) -> dict[str, Any]:
+        """Wait for the end of a job that was asked to stop, or for the failure that undid the wish."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            result = self._services.results.get(job_id)
+        else:
+            await job.runner.reclaimed()
+            while job.status is JobStatus.RECONCILING:  # it was this leader's predecessor who was asked
+                await asyncio.wait([job.result], timeout=0.2)
+            if not job.result.done():
+                await job.runner.stop()
+            while not job.result.done() and job.runner.stopping:
+                await asyncio.wait([job.result], timeout=0.2)
+            result = job.result.result() if job.result.done() else None
+        if result is None or not result.stopped:
+            where = (
+                f"ended {result.status}"
+                if result
+                else "failed while it was stopping, and goes on by its restart strategy"
+            )
+            raise JobStateError(f"the job {where}")
+        location = f"{self._services.configuration.state.checkpoints_dir.rstrip('/')}/{job_id}"
+        return {"status": result.status.value, "checkpoint": location}
+
+    async def report_client_heartbeat(self, job_id: JobID) -> None:
+        job = self._live_job(job_id)
+        timeout = job.submission.initial_client_heartbeat_timeout
+        if timeout is None:
+            raise JobStateError(f"job {job_id} was submitted without a client heartbeat; there is nothing to report")
+        job.client_deadline = self._services.now() + timeout
+
+    async def shut_down(self) -> None:
+        self._check_leading()
+        self._on_shut_down()
+
+    # -- watching -------------------------------------------------------------------------------------------------
+
+    async def _watch_store(self) -> None:
+        """Graphs that somebody else added or removed."""
+        interval = self._services.configuration.high_availability.poll_interval
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self._compare_with_store()
+            except FencingError:
+                raise
+            except StoreError as error:
+                logger.warning("the store cannot be read; jobs go on: %s", error)
+
+    async def _compare_with_store(self) -> None:
+        known = set(self._jobs) | set(self._terminating)
+        there = set(await self._services.graphs.job_ids())
+        for job_id in there - known - set(self._submitting) - set(self._jobs) - set(self._terminating):
+            if self._services.results.get(job_id) is not None:
+                continue  # cleaned between our two looks
+            try:
+                submission = await self._services.graphs.get(job_id)
+            except StoreError as error:
+                logger.error("a graph that somebody added cannot be read, and is left alone: %s", error)
+                continue
+            if submission is not None and job_id not in self._jobs and job_id not in self._submitting:
+                logger.info("job %s was added to the store by somebody else", job_id)
+                self._run(submission, None)
+        for job_id in known - there:
+            job = self._jobs.get(job_id)
+            if job is not None and not job.result.done() and job_id not in self._terminating:
+                logger.warning(
+                    "the graph of job %s was removed from the store by somebody else; it is cancelled", job_id
+                )
+                await self._cancel_quietly(job)
+
+    async def _keep_house(self) -> None:
+        """Clients that fell silent, and outcomes that nobody will ask for any more."""
+        services = self._services
+        retention = services.configuration.dispatcher.operation_retention
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            now = services.now()
+            for job in [j for j in self._jobs.values() if j.client_deadline is not None and j.client_deadline < now]:
+                logger.warning("the client of job %s is silent; the job is cancelled", job.submission.job_id)
+                job.client_deadline = None
+                await self._cancel_quietly(job)
+            try:
+                await services.operations.expire(now - retention, epoch=services.epoch)
+            except FencingError:
+                raise
+            except StoreError as error:
+                logger.warning("old operations could not be removed: %s", error)
+
+    async def _cancel_quietly(self, job: ManagedJob) -> None:
+        try:
+            await job.runner.cancel()
+        except JobStateError:
+            pass  # it ended by itself meanwhile
+
+    # -- small things ---------------------------------------------------------------------------------------------
+
+    def _check_leading(self) -> None:
+        if self._closed:
+            raise NotLeadingError("this node leads no more; ask the new leader")
+
+    def _live_job(self, job_id: JobID) -> ManagedJob:
+        self._check_leading()
+        job = self._jobs.get(job_id)
+        if job is not None and not job.result.done():
+            return job
+        result = self._services.results.get(job_id)
+        if result is None:
+            raise _unknown(job_id)
+        raise JobStateError(f"job {job_id} is {result.status}; it has ended for good")
+
+    async def _ask(self, question: Awaitable[T]) -> T:
+        try:
+            return await question
+        except FencingError as error:
+            self._on_error(error)
+            raise NotLeadingError("this node leads no more; ask the new leader") from error
+
+
+def _unknown(job_id: JobID) -> JobNotFoundError:
+    return JobNotFoundError(f"no job {job_id} is known here")
+
+
+def _overview(r: JobResult) -> JobOverview:
+    return JobOverview(r.job_id, r.name, r.status, r.submitted_at, r.ended_at, r.attempts, r.restarts)
+
+
+def _live(job: ManagedJob) -> JobOverview:
+    state = job.runner.state
+    name, submitted = job.submission.graph.name, job.submission.submitted_at
+    return JobOverview(job.submission.job_id, name, state.status, submitted, None, state.attempt, state.restarts)

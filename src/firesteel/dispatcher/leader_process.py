@@ -1,0 +1,91 @@
+"""The DispatcherLeaderProcess: one leadership of this node, from recovery to the last closed task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from firesteel.dispatcher.dispatcher import Dispatcher, RecoveredJobs
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.errors import FencingError, NotLeadingError
+from firesteel.ha.protocols import Epoch
+
+logger = logging.getLogger(__name__)
+
+
+class LeaderProcessState(StrEnum):
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+
+OpenServices = Callable[[Epoch, Callable[[BaseException], None]], Awaitable[DispatcherServices]]
+"""Makes what a leadership works with; the second argument is told of errors that should not be."""
+
+
+class DispatcherLeaderProcess:
+    """Recovers, then serves. It never comes back from STOPPED; the next leadership is another object."""
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        open_services: OpenServices,
+        *,
+        on_fenced: Callable[[Epoch], None],
+        on_fatal: Callable[[BaseException], None],
+        on_shut_down: Callable[[], None],
+    ) -> None:
+        self.epoch = epoch
+        self.state = LeaderProcessState.CREATED
+        self._open_services = open_services
+        self._on_fenced = on_fenced
+        self._on_fatal = on_fatal
+        self._on_shut_down = on_shut_down
+        self._services: DispatcherServices | None = None
+        self._dispatcher: Dispatcher | None = None
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        if self.state is not LeaderProcessState.RUNNING or self._dispatcher is None:
+            raise NotLeadingError("this node does not lead, or is still recovering; try again in a moment")
+        return self._dispatcher
+
+    async def start(self) -> None:
+        """Returns when the Dispatcher serves. Parsing what was stored happens in threads, not here."""
+        services = self._services = await self._open_services(self.epoch, self._broke)
+        bad_results, _, _ = await asyncio.gather(
+            services.results.load(), services.operations.load(), services.finished.open()
+        )
+        (submissions, bad_graphs), (records, bad_records) = await asyncio.gather(
+            services.graphs.recover(), services.records.recover()
+        )
+        await services.resources.start()
+        poisoned = {**bad_records, **bad_graphs, **bad_results}
+        recovered = RecoveredJobs([s for s in submissions if s.job_id not in poisoned], records, poisoned)
+        self._dispatcher = Dispatcher(
+            services,
+            recovered,
+            on_error=self._broke,
+            on_shut_down=self._on_shut_down,
+        )
+        await self._dispatcher.start()
+        self.state = LeaderProcessState.RUNNING
+
+    def _broke(self, error: BaseException) -> None:
+        # Whoever hears late that we lead no more is told NotLeading; that is the same news.
+        if isinstance(error, FencingError | NotLeadingError):
+            self._on_fenced(self.epoch)
+        else:
+            self._on_fatal(error)
+
+    async def close(self) -> None:
+        """Stop acting. Jobs and engines are left as they are."""
+        self.state = LeaderProcessState.STOPPED
+        if self._services is not None:
+            self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on
+        if self._dispatcher is not None:
+            await self._dispatcher.close()
+        if self._services is not None:
+            await self._services.resources.close()

@@ -1,0 +1,48 @@
+"""What is done to a graph when it is accepted, beyond what the doors have checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from firesteel.errors import InvalidConfigError, InvalidPipelineError, Problem
+from firesteel.jobgraph.model import JobGraph
+from firesteel.stores.job_graphs import Submission
+
+
+def check_resources(graph: JobGraph) -> None:
+    """Resources are said for all vertices or for none: a half-sized job cannot be placed."""
+    without = [v.name for v in graph.vertices if v.resources is None]
+    if without and len(without) < len(graph.vertices):
+        fix = "add resources here, or remove them everywhere"
+        raise InvalidPipelineError(
+            [Problem("is missing while other vertices say theirs", fix, vertex=v, field="resources") for v in without]
+        )
+
+
+def with_overrides(submission: Submission, overrides: Sequence[str]) -> Submission:
+    """The submission with the parallelism that the cluster prescribes for its name. Its digest stays the client's own."""
+    wanted = parse_overrides(overrides).get(submission.graph.name)
+    if wanted is None:
+        return submission
+    return dataclasses.replace(submission, graph=submission.graph.model_copy(update={"parallelism": wanted}))
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    problems = []
+    for word in words:
+        name, _, number = word.rpartition(":")
+        if name and number.isdigit() and int(number) > 0:
+            found[name] = int(number)
+        else:
+            problems.append(
+                Problem(
+                    f"'{word}' is not job-name:N",
+                    "write for example orders:4",
+                    field="jobmanager.parallelism-overrides",
+                )
+            )
+    if problems:
+        raise InvalidConfigError(problems)
+    return found

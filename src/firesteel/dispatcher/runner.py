@@ -1,0 +1,118 @@
+"""The DispatcherRunner: this node's contender. At most one leader process of a node lives at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from firesteel.concurrency import OwnedTasks
+from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
+from firesteel.errors import FencingError, NotLeadingError
+from firesteel.ha.protocols import Epoch, LeaderElectionDriver
+
+MakeLeaderProcess = Callable[[Epoch, Callable[[Epoch], None]], DispatcherLeaderProcess]
+logger = logging.getLogger(__name__)
+
+
+class DispatcherRunner:
+    """A LeaderListener. Grants and revokes only say what is wanted; one task makes it so, in order.
+
+    grant → wait until the process of the last leadership has fully ended → a new process → publish the address, last;
+    revoke → stop acting at once, then end the process.
+    """
+
+    def __init__(
+        self,
+        election: LeaderElectionDriver,
+        make_process: MakeLeaderProcess,
+        *,
+        address: str,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._election = election
+        self._make_process = make_process
+        self._address = address
+        self._on_fatal = on_fatal
+        self._wanted: Epoch | None = None
+        self._changed = asyncio.Event()
+        self._process: DispatcherLeaderProcess | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._tasks = OwnedTasks("dispatcher-runner", on_fatal)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The Dispatcher, if this node leads; NotLeadingError if not."""
+        if self._process is None or self._process.epoch != self._wanted:
+            raise NotLeadingError("this node does not lead; ask the leader")
+        return self._process.dispatcher
+
+    async def start(self) -> None:
+        self._tasks.start(self._conduct(), "conductor")
+        await self._election.start(self)
+
+    async def close(self) -> None:
+        """End the process, then leave the election, so that nobody leads before we have let go."""
+        self._wanted = None
+        await self._tasks.close()
+        await self._end_process()
+        await self._election.close()
+
+    # -- told by the election -------------------------------------------------------------------------------------
+
+    def on_grant(self, epoch: Epoch) -> None:
+        logger.info("leadership granted: epoch %s", epoch)
+        self._want(epoch)
+
+    def on_revoke(self) -> None:
+        logger.warning("leadership revoked")
+        self._want(None)
+
+    def on_error(self, error: Exception) -> None:
+        self._on_fatal(error)
+
+    def _on_fenced(self, epoch: Epoch) -> None:
+        """The store refused us before the election told us: somebody else leads already."""
+        if self._wanted == epoch:
+            logger.warning("fenced: epoch %s leads no more", epoch)
+            self._want(None)
+
+    def _want(self, epoch: Epoch | None) -> None:
+        self._wanted = epoch
+        self._changed.set()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    # -- making it so ---------------------------------------------------------------------------------------------
+
+    async def _conduct(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._end_process()
+            if (epoch := self._wanted) is None:
+                continue
+            self._process = self._make_process(epoch, self._on_fenced)
+            self._starting = asyncio.get_running_loop().create_task(self._lead(self._process), name=f"leader-{epoch}")
+            try:
+                await asyncio.wait([self._starting])
+                if not self._starting.cancelled() and (error := self._starting.exception()) is not None:
+                    if isinstance(error, FencingError):
+                        self._on_fenced(epoch)
+                    else:
+                        self._on_fatal(error)
+            finally:
+                starting, self._starting = self._starting, None
+                if not starting.done():
+                    starting.cancel()
+                    await asyncio.wait([starting])
+
+    async def _lead(self, process: DispatcherLeaderProcess) -> None:
+        await process.start()
+        await self._election.publish(process.epoch, self._address)
+
+    async def _end_process(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            await process.close()

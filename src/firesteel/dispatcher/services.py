@@ -1,0 +1,64 @@
+"""What a Dispatcher works with, made anew for each leadership except where it says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.concurrency import RETRIES, Backoff
+from firesteel.config import Configuration
+from firesteel.ha.protocols import Epoch
+from firesteel.jobmaster.enrichers import FailureEnricher
+from firesteel.jobmaster.executor import AttemptExecutor
+from firesteel.jobmaster.master import JobMasterServices
+from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.resourcemanager.manager import ResourceManager
+from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
+from firesteel.stores.history import HistoryArchivist
+from firesteel.stores.job_graphs import JobGraphStore, Submission
+from firesteel.stores.job_records import JobRecordStore
+from firesteel.stores.job_results import JobResult, JobResultStore
+from firesteel.stores.operations import OperationStore
+from firesteel.stores.parked import ParkedStore
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherServices:
+    epoch: Epoch
+    configuration: Configuration
+    graphs: JobGraphStore
+    results: JobResultStore
+    records: JobRecordStore
+    operations: OperationStore
+    parked: ParkedStore
+    resources: ResourceManager
+    executor: AttemptExecutor
+    """Of this node, not of a leadership: attempts outlive both."""
+    finished: ExecutionGraphInfoStore
+    """Of this node."""
+    archivist: HistoryArchivist
+    requirements: Callable[[Submission], Coroutine[Any, Any, SlotRequest]]
+    clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
+    """Remove staging and checkpoints that an ended job needs no more."""
+    make_job_master: MakeJobMaster
+    enrichers: tuple[FailureEnricher, ...]
+    now: Callable[[], float]
+    guard: Callable[[], None]
+    """Raises FencingError when it is not certain, right now, that this node leads."""
+    backoff: Backoff = RETRIES
+
+    def for_job_masters(self) -> JobMasterServices:
+        return JobMasterServices(
+            epoch=self.epoch,
+            records=self.records,
+            resources=self.resources,
+            executor=self.executor,
+            requirements=self.requirements,
+            now=self.now,
+            guard=self.guard,
+            enrichers=self.enrichers,
+            history_size=self.configuration.jobmanager.exception_history_size,
+            backoff=self.backoff,
+        )

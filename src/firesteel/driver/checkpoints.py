@@ -1,0 +1,43 @@
+"""What the checkpoint of a streaming query says: which batches it has begun, and which it has committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firesteel.driver.attempt import AttemptSpec
+from firesteel.jobgraph.model import Sink
+from firesteel.sinks.store import FileStore, locate, open_store
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The newest batch of each kind; NONE when there is none."""
+
+    begun: int
+    committed: int
+
+
+def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
+    """Where a sink's query keeps its progress; the same for every attempt of a job."""
+    return sink.options.get("checkpointLocation") or f"{spec.checkpoints}/{sink.name}"
+
+
+def batches(sink: Sink, spec: AttemptSpec) -> Batches:
+    """Read a sink's checkpoint. Spark writes what a batch will read before it begins, and a commit after its end.
+
+    Raises:
+        InvalidPipelineError: it lies on a file system that only Spark can look into.
+        EnvironmentNotReadyError: the client of that file system is not installed.
+    """
+    location = locate(checkpoint_location(sink, spec), sink.name, {})
+    store = open_store(location)
+    # The commits first: a batch that ends in between is then seen as begun, never as committed but not begun.
+    committed = _newest(store, f"{location.root}/commits")
+    return Batches(_newest(store, f"{location.root}/offsets"), committed)
+
+
+def _newest(store: FileStore, directory: str) -> int:
+    """Logs of Spark are files named by number, besides checksums and temporaries."""
+    return max((int(name) for name in store.names(directory) if name.isdecimal()), default=NONE)

@@ -1,0 +1,68 @@
+"""The steps of an attempt as its files show them, for those who look after it. See `claim` for what they exclude."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.driver.claim import claimed
+from firesteel.driver.failure import from_exit
+from firesteel.driver.pool import DriverExit
+from firesteel.errors import FiresteelError
+from firesteel.failure import Failure, FailureKind
+from firesteel.files import private_dir, tail
+from firesteel.processes import ProcessIdentity
+
+
+def write_intent(directory: AttemptDirectory, spec: AttemptSpec) -> bool:
+    """Write down what is about to be started. False when somebody was faster, or the attempt is over."""
+    private_dir(directory.root)
+    with claimed(directory.root) as mine:
+        if not mine or directory.driver.exists() or is_over(directory):
+            return False
+        directory.prepare(spec)
+        return True
+
+
+def is_over(directory: AttemptDirectory) -> bool:
+    """The attempt has a result, was called off, or its driver is gone."""
+    if directory.result.exists() or directory.cancel_request.exists():
+        return True
+    driver = directory.read_driver()
+    return driver is not None and not driver.alive
+
+
+def call_off(directory: AttemptDirectory) -> bool:
+    """See to it that no driver begins this attempt from here on. False when it has its result already."""
+    if directory.result.exists():
+        return False
+    private_dir(directory.root)
+    directory.cancel_request.touch(mode=0o600)
+    return True
+
+
+def spec_of(directory: AttemptDirectory) -> AttemptSpec:
+    if not directory.spec.exists():
+        raise FiresteelError(f"there is no attempt in {directory.root}, or it was forgotten")
+    return directory.read_spec()
+
+
+def result_of(directory: AttemptDirectory, driver: ProcessIdentity | None, ending: DriverExit | None) -> AttemptResult:
+    """What became of an attempt whose driver did not say it: `driver` took it, and `ending` is known of its end."""
+    now = time.time()
+    if directory.cancel_request.exists():
+        note = "called off while it ran" if driver else "called off before it started"
+        return AttemptResult(AttemptState.CANCELED, ended_at=now, note=note)
+    if driver is None and ending is None:
+        failure = Failure(FailureKind.KILLED, "no driver process took the attempt up; the one that was to is gone")
+    else:
+        failure = from_exit(ending.status if ending else None, tail(directory.stderr))
+    return AttemptResult(AttemptState.FAILED, failure, now)
+
+
+def kill(driver: ProcessIdentity, group: list[ProcessIdentity]) -> None:
+    """`group` was looked up while the driver lived."""
+    for process in (driver, *group):
+        process.signal(signal.SIGKILL)
+    driver.wait(5)

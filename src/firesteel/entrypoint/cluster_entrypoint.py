@@ -1,0 +1,146 @@
+"""The ClusterEntrypoint: one process of a cluster, from its configuration to its exit code.
+
+Services are opened in order and closed in reverse, also when a start fails half-way. A signal, a shut-down that the Dispatcher
+was asked for and a fatal error all end in the same place; which of them it was decides the exit code. Jobs and engines are not
+part of this process: they run on and are taken over by the next leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from enum import StrEnum
+
+from firesteel.concurrency import OwnedTasks
+from firesteel.config import Configuration
+from firesteel.dispatcher.outputs import OutputCleaner
+from firesteel.driver.pool import DriverPool
+from firesteel.entrypoint.application_status import ApplicationStatus
+from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint
+from firesteel.entrypoint.wiring import Node, cluster_directory, engine_provider, enrichers, finished_jobs
+from firesteel.errors import FiresteelError, ServiceStartError
+from firesteel.files import private_dir
+from firesteel.ha.retrieval import LeaderRetrieval
+from firesteel.ha.services import open_high_availability
+from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.stores.history import HistoryArchivist
+
+logger = logging.getLogger(__name__)
+
+
+class Flavour(StrEnum):
+    SESSION = "session"
+    """Serves many jobs, until it is told to end."""
+    APPLICATION = "application"
+    """Lives and dies with the one application that it was started for."""
+
+
+class ClusterEntrypoint:
+    """Open it with `async with`, or call `run` for a process that is this cluster node and nothing else."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        flavour: Flavour = Flavour.SESSION,
+        endpoint: Endpoint | None = None,
+    ) -> None:
+        self.configuration = configuration
+        self.flavour = flavour
+        self._endpoint = endpoint
+        self._status: asyncio.Future[ApplicationStatus] | None = None
+
+    async def run(self) -> ApplicationStatus:
+        """Serve until something ends it; the caller exits with the status's exit code."""
+        self._status = asyncio.get_running_loop().create_future()
+        self._install_signal_handlers()
+        try:
+            async with self.open():
+                return await self._status
+        except FiresteelError as error:
+            logger.critical("%s", error)
+            return ApplicationStatus.START_FAILED
+
+    def end(self, status: ApplicationStatus) -> None:
+        """Ask for the end; the first reason counts."""
+        if self._status is not None and not self._status.done():
+            self._status.set_result(status)
+
+    def on_fatal(self, error: BaseException) -> None:
+        """After this nothing that this process believes can be trusted; the next one starts from the store."""
+        logger.critical("fatal error: %s", error, exc_info=error)
+        self.end(ApplicationStatus.FATAL_ERROR)
+
+    def _install_signal_handlers(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, functools.partial(self._on_signal, number))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _on_signal(self, number: int) -> None:
+        logger.info("%s received; ending", signal.Signals(number).name)
+        self.end(ApplicationStatus.SUCCEEDED)
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
+        """The node, serving. Raises ServiceStartError naming the part that could not start."""
+        configuration = self.configuration
+        async with contextlib.AsyncExitStack() as opened:
+            tasks = OwnedTasks("entrypoint", self.on_fatal)
+            with _part("data directory"):
+                root = private_dir(cluster_directory(configuration))
+            with _part("high-availability services"):
+                ha = await open_high_availability(configuration)
+                opened.push_async_callback(ha.close)
+            with _part("driver pool"):
+                python = str(configuration.driver.python) if configuration.driver.python else None
+                make_pool = functools.partial(DriverPool, log=root / "drivers.log")
+                pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
+                opened.push_async_callback(asyncio.to_thread, pool.close)
+                executor = LocalAttemptExecutor(configuration, private_dir(root / "jobs"), pool)
+                opened.push_async_callback(executor.close)
+
+            def remove_logs(job_id: str) -> None:
+                tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
+
+            with _part("engine provider"):
+                engines = engine_provider(configuration)
+                opened.push_async_callback(engines.close)
+            opened.push_async_callback(tasks.close)
+            node = Node(
+                configuration=configuration,
+                ha=ha,
+                executor=executor,
+                engines=engines,
+                finished=finished_jobs(configuration, remove_logs),
+                archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
+                clear_outputs=OutputCleaner(configuration).clear,
+                enrichers=enrichers(configuration),
+            )
+            name = f"{os.uname().nodename}:{os.getpid()}"
+            election = ha.election(name)
+            component = DispatcherResourceManagerComponent(
+                lambda address: node.dispatcher_runner(
+                    election,
+                    address=address or name,
+                    on_fatal=self.on_fatal,
+                    on_shut_down=lambda: self.end(ApplicationStatus.SUCCEEDED),
+                ),
+                LeaderRetrieval(election),
+            )
+            await opened.enter_async_context(component.open(self._endpoint))
+            yield component
+
+
+@contextlib.contextmanager
+def _part(name: str):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    except Exception as error:
+        raise ServiceStartError(name, error) from error

@@ -1,0 +1,60 @@
+"""The DispatcherResourceManagerComponent: the parts of one node, opened in order and closed in reverse."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.dispatcher.runner import DispatcherRunner
+from firesteel.errors import ServiceStartError
+from firesteel.ha.retrieval import LeaderRetrieval
+
+logger = logging.getLogger(__name__)
+
+Endpoint = Callable[["DispatcherResourceManagerComponent"], contextlib.AbstractAsyncContextManager[str]]
+"""A door such as the REST server: given the component, it serves until it is closed, and says its address."""
+
+
+class DispatcherResourceManagerComponent:
+    """One node: who leads, what serves, and the Dispatcher while this node leads.
+
+    The ResourceManager belongs to a leadership and is started by the leader process; engines outlive both.
+    """
+
+    def __init__(self, make_runner: Callable[[str], DispatcherRunner], retrieval: LeaderRetrieval) -> None:
+        self._make_runner = make_runner
+        self._runner: DispatcherRunner | None = None
+        self.retrieval = retrieval
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Raises NotLeadingError while this node does not lead."""
+        assert self._runner is not None, "the component is not open"
+        return self._runner.dispatcher
+
+    @contextlib.asynccontextmanager
+    async def open(self, endpoint: Endpoint | None = None) -> AsyncIterator[DispatcherResourceManagerComponent]:
+        """Start all parts. When one cannot start, those that were started are closed and the error says which it was."""
+        async with contextlib.AsyncExitStack() as opened:
+            address = ""
+            with _naming("leader retrieval service"):
+                await self.retrieval.start()
+                opened.push_async_callback(self.retrieval.close)
+            if endpoint is not None:
+                with _naming("REST endpoint"):
+                    address = await opened.enter_async_context(endpoint(self))
+            with _naming("dispatcher runner"):
+                self._runner = self._make_runner(address)
+                opened.push_async_callback(self._runner.close)
+                await self._runner.start()
+            yield self
+
+
+@contextlib.contextmanager
+def _naming(part: str):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    except Exception as error:
+        raise ServiceStartError(part, error) from error

@@ -1,0 +1,162 @@
+"""Which object gets which: the one place where a node is put together."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from firesteel.concurrency import Backoff
+from firesteel.config import Configuration
+from firesteel.config.sections import Isolation
+from firesteel.dispatcher.leader_process import DispatcherLeaderProcess, OpenServices
+from firesteel.dispatcher.runner import DispatcherRunner
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.engines.record import EngineDirectory
+from firesteel.errors import FencingError
+from firesteel.files import private_dir
+from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver
+from firesteel.ha.retrying import RetryingStore
+from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
+from firesteel.jobmaster.executor import AttemptExecutor
+from firesteel.jobmaster.master import JobMaster
+from firesteel.jobmaster.plan import RunPlan, launch_options, shared_engine_spec
+from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.resourcemanager.manager import ResourceManager
+from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider
+from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
+from firesteel.stores.history import HistoryArchivist
+from firesteel.stores.job_graphs import JobGraphStore, Submission
+from firesteel.stores.job_records import JobRecordStore
+from firesteel.stores.job_results import JobResult, JobResultStore
+from firesteel.stores.operations import OperationStore
+from firesteel.stores.parked import ParkedStore
+
+
+def cluster_directory(configuration: Configuration) -> Path:
+    """Where a node keeps the files of its cluster's jobs."""
+    return configuration.data.dir / "clusters" / configuration.high_availability.cluster_id
+
+
+@dataclasses.dataclass(slots=True)
+class Node:
+    """What a node has for as long as its process lives, whoever leads."""
+
+    configuration: Configuration
+    ha: HighAvailabilityServices
+    executor: AttemptExecutor
+    engines: EngineProvider
+    finished: ExecutionGraphInfoStore
+    archivist: HistoryArchivist
+    clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
+    enrichers: tuple[FailureEnricher, ...]
+    make_job_master: MakeJobMaster = JobMaster
+    now: Callable[[], float] = time.time
+
+    def dispatcher_runner(
+        self,
+        election: LeaderElectionDriver,
+        *,
+        address: str,
+        on_fatal: Callable[[BaseException], None],
+        on_shut_down: Callable[[], None],
+    ) -> DispatcherRunner:
+        def make_process(epoch: Epoch, on_fenced: Callable[[Epoch], None]) -> DispatcherLeaderProcess:
+            return DispatcherLeaderProcess(
+                epoch,
+                self.open_services(election),
+                on_fenced=on_fenced,
+                on_fatal=on_fatal,
+                on_shut_down=on_shut_down,
+            )
+
+        return DispatcherRunner(election, make_process, address=address, on_fatal=on_fatal)
+
+    def open_services(self, election: LeaderElectionDriver) -> OpenServices:
+        async def open_(epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
+            return self._services(election, epoch, on_error)
+
+        return open_
+
+    def _services(
+        self, election: LeaderElectionDriver, epoch: Epoch, on_error: Callable[[BaseException], None]
+    ) -> DispatcherServices:
+        options = self.configuration.high_availability
+        store = RetryingStore(self.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
+
+        def guard() -> None:
+            if not election.holds(epoch):
+                raise FencingError(f"epoch {epoch} leads no more, or not for certain; nothing was done")
+
+        return DispatcherServices(
+            epoch=epoch,
+            configuration=self.configuration,
+            graphs=JobGraphStore(store),
+            results=JobResultStore(store, self.configuration.dispatcher.job_result_retention),
+            records=JobRecordStore(store),
+            operations=OperationStore(store),
+            parked=ParkedStore(store),
+            resources=ResourceManager(
+                self.configuration,
+                self.engines,
+                default_spec=shared_engine_spec(self.configuration),
+                now=self.now,
+                guard=guard,
+                on_error=on_error,
+            ),
+            executor=self.executor,
+            finished=self.finished,
+            archivist=self.archivist,
+            requirements=self.requirements,
+            clear_outputs=self.clear_outputs,
+            make_job_master=self.make_job_master,
+            enrichers=self.enrichers,
+            now=self.now,
+            guard=guard,
+        )
+
+    async def requirements(self, submission: Submission) -> SlotRequest:
+        """What engine a job needs. A script is read to find out, which is not for the event loop."""
+        if submission.graph.script is not None:
+            plan = await asyncio.to_thread(RunPlan.of, submission.graph, self.configuration)
+        else:
+            plan = RunPlan.of(submission.graph, self.configuration)
+        return SlotRequest(
+            job_id=submission.job_id,
+            engine=plan.engine,
+            classic=plan.classic,
+            exclusive=self.configuration.engine.isolation is Isolation.JOB,
+            priority=submission.priority,
+            arrival=submission.submitted_at,
+        )
+
+
+def engine_provider(configuration: Configuration) -> LocalEngineProvider:
+    return LocalEngineProvider(
+        EngineDirectory(cluster_directory(configuration)),
+        launch_options(configuration),
+        shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
+        token=configuration.engine.token or "",
+        patience=configuration.heartbeat.timeout,
+    )
+
+
+def finished_jobs(configuration: Configuration, on_evict: Callable[[str], None]) -> ExecutionGraphInfoStore:
+    from firesteel.config.values import memory_bytes
+
+    options = configuration.jobstore
+    return ExecutionGraphInfoStore(
+        private_dir(cluster_directory(configuration) / "finished"),
+        max_count=options.max_capacity,
+        max_age=options.expiration_time,
+        cache_bytes=memory_bytes(options.cache_size),
+        on_evict=on_evict,
+    )
+
+
+def enrichers(configuration: Configuration) -> tuple[FailureEnricher, ...]:
+    return load_enrichers(configuration.jobmanager.failure_enrichers)

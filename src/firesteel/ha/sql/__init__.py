@@ -1,0 +1,1 @@
+"""High availability of type `sql`: leadership and state in one database."""

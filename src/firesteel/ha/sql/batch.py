@@ -1,0 +1,141 @@
+"""What one transaction does, worked out in memory: checks first, then the least there is to write.
+
+Pure: it knows no database. All requests of a group see each other's effects in order, and one that is refused leaves
+no trace, so it cannot spoil the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from firesteel.errors import FencingError
+from firesteel.ha.protocols import NEW, Epoch
+from firesteel.ha.rules import check_epoch, check_version
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The row that says who leads."""
+
+    epoch: Epoch
+    """The newest that was granted; 0 when none was."""
+    holder: str
+    """Who was granted it, by a name that is never used again; empty when it was given up."""
+    host: str
+    pid: int
+    process_started: str
+    renewals: int
+    """Grows while the holder lives. Others watch it with their own clocks; nobody's clock is written down."""
+    address: str
+    last_version: int
+    """The version that was given last to any value of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A contender, as the row names it."""
+
+    name: str
+    host: str
+    """Empty when it cannot be told from other hosts with certainty."""
+    pid: int
+    process_started: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    value: bytes
+    version: int
+
+
+class Batch:
+    """The requests of one transaction.
+
+    Args:
+        leadership: The row as the transaction found it.
+        versions: Of the paths that the requests will touch, as far as they are there.
+    """
+
+    def __init__(self, leadership: Leadership, versions: Mapping[str, int]) -> None:
+        self._found = leadership
+        self._versions = versions
+        self.leadership = leadership
+        self.changes: dict[str, Written | None] = {}
+        """By path; None for what was removed."""
+
+    @property
+    def leadership_changed(self) -> bool:
+        return self.leadership != self._found
+
+    def existed(self, path: str) -> bool:
+        """Whether there was a row before this transaction."""
+        return path in self._versions
+
+    # What a leader does.
+
+    def put(self, path: str, value: bytes, epoch: Epoch, expected: int | None) -> int:
+        self._check(path, epoch, expected)
+        version = self.leadership.last_version + 1
+        self.leadership = replace(self.leadership, last_version=version)
+        self.changes[path] = Written(value, version)
+        return version
+
+    def delete(self, path: str, epoch: Epoch, expected: int | None) -> bool:
+        self._check(path, epoch, expected)
+        there = self._version(path) != NEW
+        if there:
+            self.changes[path] = None
+        return there
+
+    def _check(self, path: str, epoch: Epoch, expected: int | None) -> None:
+        check_epoch(epoch, self.leadership.epoch, f"a write of '{path}'")
+        check_version(path, self._version(path), expected)
+
+    def _version(self, path: str) -> int:
+        if path in self.changes:
+            change = self.changes[path]
+            return change.version if change else NEW
+        return self._versions.get(path, NEW)
+
+    # What a contender does.
+
+    def take(self, holder: Holder, seen: Leadership) -> Epoch | None:
+        """A new epoch, unless somebody else took it or renewed since the row was `seen`."""
+        row = self.leadership
+        if (row.epoch, row.holder, row.renewals) != (seen.epoch, seen.holder, seen.renewals):
+            return None
+        epoch = Epoch(row.epoch + 1)
+        self.leadership = replace(
+            row,
+            epoch=epoch,
+            holder=holder.name,
+            host=holder.host,
+            pid=holder.pid,
+            process_started=holder.process_started,
+            renewals=0,
+            address="",
+        )
+        return epoch
+
+    def renew(self, holder: Holder, epoch: Epoch) -> bool:
+        """False when `holder` does not lead with this epoch any more."""
+        if not self._leads(holder, epoch):
+            return False
+        self.leadership = replace(self.leadership, renewals=self.leadership.renewals + 1)
+        return True
+
+    def publish(self, holder: Holder, epoch: Epoch, address: str) -> None:
+        doing = f"the address of contender '{holder.name}'"
+        check_epoch(epoch, self.leadership.epoch, doing)
+        if not self._leads(holder, epoch):
+            raise FencingError(f"{doing} was refused: it does not lead")
+        self.leadership = replace(self.leadership, address=address)
+
+    def release(self, holder: Holder) -> None:
+        """Give up whatever this holder has, whether it knows of it or not."""
+        if self.leadership.holder == holder.name:
+            self.leadership = replace(self.leadership, holder="", host="", pid=0, process_started="", address="")
+
+    def _leads(self, holder: Holder, epoch: Epoch) -> bool:
+        return (self.leadership.holder, self.leadership.epoch) == (holder.name, epoch)

@@ -1,0 +1,95 @@
+"""The tables, and how a database of an older version becomes one of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    inspect,
+    select,
+    update,
+)
+
+from firesteel.errors import StoreBrokenError
+
+metadata = MetaData()
+
+# Paths are compared byte by byte, on every database: prefixes are ranges, and lists come in the order of paths.
+_Path = String(1024).with_variant(String(1024, collation="C"), "postgresql")
+
+state = Table(
+    "firesteel_state",
+    metadata,
+    Column("cluster_id", String(255), primary_key=True),
+    Column("path", _Path, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+leadership = Table(
+    "firesteel_leadership",
+    metadata,
+    Column("cluster_id", String(255), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", String(255), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("process_started", String(255), nullable=False),
+    Column("renewals", BigInteger, nullable=False),
+    Column("address", String(1024), nullable=False),
+    Column("last_version", BigInteger, nullable=False),
+)
+"""One row per cluster, made when the cluster is first opened: locking it is what makes writers take turns."""
+
+meta = Table(
+    "firesteel_meta",
+    metadata,
+    # Always 1: there is one row.
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("schema_version", Integer, nullable=False),
+)
+
+Migration = Callable[[Connection], None]
+
+MIGRATIONS: Sequence[Migration] = ()
+"""The n-th takes a database from version n to n + 1. Never change one that was released; append."""
+
+
+def prepare(connection: Connection, where: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Make the tables in an empty database, or bring those that are there to our version, in one transaction.
+
+    Raises:
+        StoreBrokenError: The database is of a newer version, or is not ours at all. It is left as it is.
+    """
+    ours = len(migrations) + 1
+    tables = inspect(connection).get_table_names()
+    if meta.name not in tables:
+        # A PostgreSQL database may well be shared; in a file of our own, tables of others mean the wrong file.
+        if tables and connection.dialect.name == "sqlite":
+            raise StoreBrokenError(
+                f"{where} is not a database of Firesteel: it holds the tables {', '.join(sorted(tables))}; "
+                "set high-availability.sql.url to another file"
+            )
+        metadata.create_all(connection)
+        connection.execute(meta.insert().values(id=1, schema_version=ours))
+        return
+    found = connection.execute(select(meta.c.schema_version)).scalar_one_or_none()
+    if found is None or found < 1:
+        raise StoreBrokenError(f"{where} says no schema version; restore it from a backup, or set another file")
+    if found > ours:
+        raise StoreBrokenError(
+            f"{where} was written by a newer Firesteel (schema version {found}; this one knows {ours}); "
+            "install that version or a later one"
+        )
+    for migrate in migrations[found - 1 :]:
+        migrate(connection)
+    # Also when it is ours already: a database that cannot be written to should say so now.
+    connection.execute(update(meta).values(schema_version=ours))

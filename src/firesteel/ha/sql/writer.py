@@ -1,0 +1,139 @@
+"""Group commit: one thread writes for all, and what has queued up meanwhile becomes durable in one go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.ha.sql.batch import Batch
+from firesteel.ha.sql.database import Database
+from firesteel.ha.sql.tables import read_leadership, read_versions, write_batch
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    path: str | None
+    action: Callable[[Batch], Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    request: _Request
+    result: Any = None
+    error: Exception | None = None
+
+
+class GroupWriter:
+    """Does requests in the order in which they were submitted. No error of one ends it."""
+
+    def __init__(self, database: Database, cluster_id: str) -> None:
+        self._database = database
+        self._cluster_id = cluster_id
+        self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        """Nothing comes into the queue behind the None that ends it."""
+        self._closed = False
+        # A daemon, because a process that is told to exit must not hang on a store that nobody closed.
+        self._thread = threading.Thread(target=self._work, name="ha-sql-writer", daemon=True)
+        self._thread.start()
+
+    async def submit(self, action: Callable[[Batch], T], path: str | None = None) -> T:
+        """The result of `action`, once it is durable.
+
+        Args:
+            action: Works on the batch; what it raises is raised here, and must come before any change.
+            path: The one that it reads or changes.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{self._database.where} is closed; open it again")
+            self._queue.put(_Request(path, action, loop, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what was submitted, then end."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        open_ = True
+        while open_:
+            taken = [self._queue.get()]
+            while True:
+                try:
+                    taken.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            open_ = None not in taken
+            # One whose caller has gone away need not be done; it would not be missed if the process had died here.
+            group = [request for request in taken if request is not None and not request.future.cancelled()]
+            if group:
+                _deliver(self._do(group))
+
+    def _do(self, group: Sequence[_Request]) -> list[_Outcome]:
+        try:
+            return self._commit(group)
+        except (StoreBrokenError, StoreUnavailableError) as error:
+            return [_Outcome(request, error=error) for request in group]
+        except Exception as error:
+            # One of the values is to blame, and nothing has been committed. Alone, it fails alone.
+            if len(group) > 1:
+                return [outcome for request in group for outcome in self._do([request])]
+            if not isinstance(error, StoreError):
+                logger.exception("a write to %s failed in an unforeseen way", self._database.where)
+            return [_Outcome(group[0], error=error)]
+
+    def _commit(self, group: Sequence[_Request]) -> list[_Outcome]:
+        with self._database.write() as connection:
+            found = read_leadership(connection, self._cluster_id, lock=True)
+            paths = {request.path for request in group if request.path is not None}
+            batch = Batch(found, read_versions(connection, self._cluster_id, paths))
+            outcomes = [_attempt(request, batch) for request in group]
+            write_batch(connection, self._cluster_id, batch)
+        return outcomes
+
+
+def _attempt(request: _Request, batch: Batch) -> _Outcome:
+    try:
+        return _Outcome(request, request.action(batch))
+    except Exception as error:  # the caller's, whatever it is
+        return _Outcome(request, error=error)
+
+
+def _deliver(outcomes: Sequence[_Outcome]) -> None:
+    """Hand results over to the event loops of the callers, waking each loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome.request.loop, []).append(outcome)
+    for loop, its in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, its)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+
+def _resolve(outcomes: Sequence[_Outcome]) -> None:
+    for outcome in outcomes:
+        future = outcome.request.future
+        if future.done():  # cancelled meanwhile
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.result)

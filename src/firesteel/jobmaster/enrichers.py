@@ -1,0 +1,73 @@
+"""FailureEnrichers: labels on failures, for those who count, route or alert on them.
+
+An enricher is a callable `(Failure) -> Mapping[str, str]`, registered under the entry point group
+`firesteel.failure_enrichers` and named in `jobmanager.failure-enrichers`. It runs in a thread and its errors are logged, never
+raised: a label is not worth a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+
+from firesteel.errors import InvalidConfigError, Problem
+from firesteel.failure import Failure, FailureKind
+
+FailureEnricher = Callable[[Failure], Mapping[str, str]]
+GROUP = "firesteel.failure_enrichers"
+TIMEOUT_SECONDS = 5.0
+logger = logging.getLogger(__name__)
+
+_TYPES: Mapping[FailureKind, str] = {
+    FailureKind.USER_CODE: "USER_ERROR",
+    FailureKind.INVALID_PIPELINE: "USER_ERROR",
+    FailureKind.IMPORT: "USER_ERROR",
+    FailureKind.EXIT_CODE: "USER_ERROR",
+    FailureKind.DATA: "DATA_ERROR",
+    FailureKind.OUT_OF_MEMORY: "OUT_OF_MEMORY",
+    FailureKind.ENGINE_LOST: "ENGINE_LOST",
+    FailureKind.ENGINE_START: "ENGINE_LOST",
+    FailureKind.KILLED: "KILLED",
+    FailureKind.INTERNAL: "INTERNAL",
+}
+
+
+def type_label(failure: Failure) -> Mapping[str, str]:
+    """Ours: whose fault it was, as one word."""
+    return {"type": _TYPES[failure.kind]}
+
+
+def load_enrichers(names: Sequence[str]) -> tuple[FailureEnricher, ...]:
+    """Ours, then those that the configuration names."""
+    found = {e.name: e for e in entry_points(group=GROUP)}
+    missing = [n for n in names if n not in found]
+    if missing:
+        there = ", ".join(sorted(found)) or "none"
+        raise InvalidConfigError(
+            [
+                Problem(
+                    f"no failure enricher '{name}' is installed (there are: {there})",
+                    f"install the package that registers it under the entry point group {GROUP}, or remove it",
+                    field="jobmanager.failure-enrichers",
+                )
+                for name in missing
+            ]
+        )
+    return (type_label, *(found[n].load() for n in names))
+
+
+async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> dict[str, str]:
+    """All labels; where two enrichers use one key, the first has it."""
+    labels: dict[str, str] = {}
+    for enricher in enrichers:
+        try:
+            if enricher is type_label:
+                found = enricher(failure)
+            else:
+                found = await asyncio.wait_for(asyncio.to_thread(enricher, failure), TIMEOUT_SECONDS)
+            labels = {str(k): str(v) for k, v in found.items()} | labels
+        except Exception:
+            logger.exception("failure enricher %r failed; its labels are missing", enricher)
+    return labels

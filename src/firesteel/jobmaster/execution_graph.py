@@ -1,0 +1,82 @@
+"""The ExecutionGraph: one job as people look at it, running or ended, as plain JSON.
+
+A pure function of what is known: the submission, the JobMaster's state, what the driver of the last attempt tells of itself,
+and the result once there is one. The archive of an ended job is what this gave last (I26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.jobgraph.model import Sink, inputs_of
+from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_results import JobResult
+
+
+def execution_graph(
+    submission: Submission,
+    state: JobState,
+    progress: Mapping[str, Any],
+    *,
+    now: float,
+    result: JobResult | None = None,
+) -> dict[str, Any]:
+    graph = submission.graph
+    status = result.status if result else state.status
+    ended = result.ended_at if result else None
+    return {
+        "job_id": submission.job_id,
+        "name": graph.name,
+        "mode": graph.mode.value,
+        "status": status.value,
+        "submitted_at": submission.submitted_at,
+        "ended_at": ended,
+        "duration": (ended or now) - submission.submitted_at,
+        "timestamps": {"INITIALIZING": submission.submitted_at, **state.timestamps},
+        "priority": submission.priority,
+        "parallelism": graph.parallelism,
+        "attempt": state.attempt,
+        "restarts": state.restarts,
+        "engine_id": state.engine_id,
+        "stopped": state.stopped or bool(result and result.stopped),
+        "failure": result.failure.to_json() if result and result.failure else None,
+        "exceptions": [_exception(e) for e in reversed(state.exceptions)],
+        "progress": dict(progress),
+        "vertices": [
+            {
+                "name": v.name,
+                "kind": v.kind,
+                "description": v.description,
+                "inputs": list(inputs_of(v)),
+                "parallelism": v.parallelism,
+                "status": _vertex_status(status, progress, v.name, isinstance(v, Sink)),
+                "progress": dict((progress.get("sinks") or {}).get(v.name) or {}),
+            }
+            for v in graph.vertices
+        ],
+    }
+
+
+def _exception(entry: ExceptionEntry) -> dict[str, Any]:
+    return {
+        "at": entry.at,
+        "attempt": entry.attempt,
+        "vertex": entry.failure.vertex,
+        "kind": entry.failure.kind.value,
+        "message": entry.failure.message,
+        "root_cause": entry.failure.error_class,
+        "traceback": entry.failure.traceback,
+        "labels": dict(entry.labels),
+    }
+
+
+def _vertex_status(status: JobStatus, progress: Mapping[str, Any], name: str, is_sink: bool) -> str:
+    """A vertex is a part of its sinks' plans: it is where the job is, except that a sink may be done before the others."""
+    if is_sink and not status.terminal:
+        told = (progress.get("sinks") or {}).get(name) or {}
+        if told.get("state") in ("written", "committed", "already-committed", "ended"):
+            return JobStatus.FINISHED.value
+    return status.value

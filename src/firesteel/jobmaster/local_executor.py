@@ -1,0 +1,450 @@
+"""Attempts as driver processes on this host.
+
+All that must outlive the control plane is in the attempt directories (`root/<job id>/attempts/<n>`); what is kept here, per
+running attempt, is a process handle, for the sake of its exit code. The order of writes is what makes a crash harmless at any
+line: the spec before the driver, the end of all Spark work before a result in the name of a driver that died. See
+`driver.claim` for why two leaders that both believe to lead can do each other no harm here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from firesteel.concurrency import Backoff
+from firesteel.config import Configuration
+from firesteel.driver import checkpoints
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.driver.claim import LOCK, NOT_MINE, claimed, holder
+from firesteel.driver.events import ProgressTail
+from firesteel.driver.gateway import Gateway, end_jvms, start_gateway
+from firesteel.driver.lifecycle import call_off, is_over, kill, result_of, spec_of, write_intent
+from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
+from firesteel.driver.watch import ended
+from firesteel.errors import EngineLostError, FiresteelError
+from firesteel.files import private_dir, tail
+from firesteel.jobgraph.model import JobGraph, ScriptApi
+from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.jobmaster.plan import RunPlan
+from firesteel.processes import ProcessIdentity, group_of
+from firesteel.types import AttemptId, JobID
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+THREADS = 16
+"""For files, forks and helpers; a running attempt needs none of them."""
+CLAIM_POLL_SECONDS = 0.5
+CLAIM_SECONDS = 5.0
+"""How long a driver may take from its fork until it has taken its attempt, and how long a fence waits for a holder."""
+FIND_SECONDS = 0.5
+CANCEL_SECONDS = 6.0
+"""The longest grace after a cancel: what follows must be over ten seconds after the cancel was asked for."""
+RELEASE_SECONDS = 3.0
+TIDY_SECONDS = 2.0
+CHECKPOINT_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
+
+
+class LocalAttemptExecutor:
+    """Implements `AttemptExecutor`. `close` lets go of all attempts; their drivers run on."""
+
+    def __init__(self, configuration: Configuration, root: Path, pool: DriverPool | None = None) -> None:
+        """`pool` is lent; without one, it is made when the first driver is needed (or by `warm_up`)."""
+        self._configuration = configuration
+        self._root = root.absolute()
+        self._python = str(configuration.driver.python or sys.executable)
+        self._lent = pool
+        self._own: DriverPool | None = None
+        self._pool_lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="attempts")
+        self._starting: dict[AttemptId, asyncio.Future[None]] = {}
+        self._drivers: dict[AttemptId, DriverProcess] = {}
+        """Those that were started here, until their end was seen."""
+        self._gateways: dict[AttemptId, Gateway] = {}
+        self._views: dict[AttemptId, ProgressTail] = {}
+
+    async def warm_up(self) -> None:
+        """Start the parent of all drivers now rather than with the first attempt."""
+        await self._run(self._pool)
+
+    async def close(self) -> None:
+        def close() -> None:
+            for gateway in list(self._gateways.values()):
+                gateway.hand_over()
+            with self._pool_lock:
+                if self._own is not None:
+                    self._own.close()
+                    self._own = None
+
+        await self._run(close)
+        self._threads.shutdown(wait=False)
+
+    # -- starting -------------------------------------------------------------------------------------------------
+
+    async def start(self, deployment: Deployment) -> None:
+        """See AttemptExecutor."""
+        starting = self._starting.get(deployment.attempt)
+        if starting is None:
+            starting = asyncio.ensure_future(self._run(self._start, deployment))
+            self._starting[deployment.attempt] = starting
+            starting.add_done_callback(partial(self._started, deployment.attempt))
+        await asyncio.shield(starting)
+
+    def _started(self, attempt: AttemptId, starting: asyncio.Future[None]) -> None:
+        del self._starting[attempt]
+        if not starting.cancelled():
+            starting.exception()  # seen here, in case nobody waits for it any more
+
+    def _start(self, deployment: Deployment) -> None:
+        attempt = deployment.attempt
+        directory = self._directory(attempt)
+        child = self._drivers.get(attempt)
+        if child is not None and child.process.alive:
+            return
+        cwd = self._root / attempt.job_id
+        gateway: Gateway | None = None
+        try:
+            spec = self._spec(deployment, directory)
+            if not write_intent(directory, spec):
+                return
+            if spec.gateway is not None:
+                gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd)
+                self._gateways[attempt] = gateway
+            self._drivers[attempt] = self._pool().spawn(
+                "attempt",
+                {"directory": str(directory.root)},
+                stdout=directory.stdout,
+                stderr=directory.stderr,
+                cwd=cwd,
+                env={"PYSPARK_PYTHON": self._python, "PYTHONUNBUFFERED": "1"},
+                timeout=self._configuration.driver.start_timeout,
+            )
+        except (OSError, FiresteelError) as error:
+            if gateway is not None:
+                self._drop_gateway(attempt, grace=0)
+            if isinstance(error, FiresteelError):
+                raise
+            raise FiresteelError(
+                f"attempt {attempt} cannot be started in {directory.root}: {error} — make sure that the directory can be "
+                "written to and has room"
+            ) from error
+
+    def _spec(self, deployment: Deployment, directory: AttemptDirectory) -> AttemptSpec:
+        job_id = deployment.attempt.job_id
+        # A name of its own for each start: a leader that was paused while it started a JVM shall not get in our way.
+        jvm = None if deployment.engine else str(directory.root / f"jvm-{uuid.uuid4().hex[:8]}")
+        return AttemptSpec(
+            attempt=deployment.attempt,
+            graph=deployment.graph,
+            engine=deployment.engine,
+            gateway=jvm,
+            checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{job_id}",
+            default_parallelism=self._configuration.parallelism.default,
+            spark=self._configuration.spark,
+        )
+
+    def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:
+        assert graph.script is not None
+        classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
+        plan = RunPlan.of(graph.model_copy(update={"vertices": (classic,)}), self._configuration)
+        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd)
+
+    # -- finding and waiting --------------------------------------------------------------------------------------
+
+    async def find(self, attempt: AttemptId) -> Presence:
+        """See AttemptExecutor. An attempt that was called off, or whose driver died without a result, is RUNNING: `wait`
+        gives it its result."""
+        directory = self._directory(attempt)
+        deadline = time.monotonic() + FIND_SECONDS
+        while True:
+            presence = await self._run(_presence, directory)
+            if presence is not None:
+                return presence
+            if time.monotonic() > deadline:
+                return Presence.ABSENT
+            # Somebody has written the spec. If there is a driver, it takes the attempt in a moment.
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def wait(self, attempt: AttemptId) -> AttemptResult:
+        """See AttemptExecutor. While an engine that may still work for the attempt does not answer, this goes on."""
+        directory = self._directory(attempt)
+        delays = Backoff(0.2, 5.0).delays()
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while True:
+            child = self._drivers.get(attempt)
+            driver = child.process if child else await self._run(directory.read_driver)
+            if driver is None and time.monotonic() < deadline and not await self._run(is_over, directory):
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            if driver is not None:
+                await ended(driver)
+            ending = await _exit_of(child) if child else None
+            if ending is not None and ending.status == NOT_MINE:
+                # The attempt is another driver's, or over, or called off.
+                await self._run(self._dismiss, attempt, child)
+                continue
+            try:
+                result = await self._run(self._settle, attempt, ending)
+            except (FiresteelError, OSError) as error:
+                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+                result = None
+            if result is not None:
+                return result
+            await asyncio.sleep(next(delays))
+
+    def _settle(
+        self, attempt: AttemptId, ending: DriverExit | None = None, *, fencing: bool = False
+    ) -> AttemptResult | None:
+        """The result of an attempt that has no driver any more; written here if its driver could not.
+
+        None when there is a driver still, or somebody else is at this. Raises EngineLostError when the engine does not
+        answer: as long as the attempt's session may run, it has no result.
+        """
+        directory = self._directory(attempt)
+        private_dir(directory.root)
+        with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
+            driver = directory.read_driver()
+            # The second look is for user code that closes all descriptors, and the lock with them.
+            if not mine or (driver is not None and driver.alive):
+                return None
+            result = directory.read_result()
+            self._end_jvms(attempt, grace=3.0 if result else 0.5)
+            if result is None:
+                self._release(directory)
+                result = result_of(directory, driver, ending)
+                directory.write_result(result)
+            elif fencing and result.state is not AttemptState.FINISHED:
+                # A driver that failed because of its engine may not have been able to end its work there.
+                self._release(directory)
+        self._dismiss(attempt, self._drivers.get(attempt))
+        return result
+
+    def _release(self, directory: AttemptDirectory) -> None:
+        """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
+        if directory.released.exists() or not directory.driver.exists() or not directory.spec.exists():
+            return
+        engine = directory.read_spec().engine
+        if engine is None or (engine.process is not None and not engine.process.alive):
+            return
+        log = directory.root / "release.log"
+        helper = self._pool().spawn(
+            "release",
+            {"directory": str(directory.root)},
+            stdout=log,
+            stderr=log,
+            cwd=directory.root,
+            timeout=self._configuration.driver.start_timeout,
+        )
+        try:
+            if helper.exited.result(timeout=RELEASE_SECONDS).status == 0:
+                directory.released.touch(mode=0o600)
+                return
+        except FutureTimeout:
+            helper.process.signal(signal.SIGKILL)
+        if engine.process is not None and not engine.process.alive:
+            return
+        raise EngineLostError(
+            f"engine {engine.engine_id} at {engine.address} does not answer, and may still work for the attempt in "
+            f"{directory.root}; end the engine\n{tail(log, lines=3)}"
+        )
+
+    def _end_jvms(self, attempt: AttemptId, *, grace: float) -> None:
+        """End the JVMs of a classic driver that is gone: also those of other leaders, started for this attempt."""
+        self._drop_gateway(attempt, grace=grace)
+        end_jvms(self._directory(attempt).root, grace=grace)
+
+    def _drop_gateway(self, attempt: AttemptId, *, grace: float) -> None:
+        gateway = self._gateways.pop(attempt, None)
+        if gateway is not None:
+            gateway.remove(grace)
+
+    def _dismiss(self, attempt: AttemptId, child: DriverProcess | None) -> None:
+        """Let go of a driver that has ended, unless another was started meanwhile."""
+        if child is not None and self._drivers.get(attempt) is child:
+            del self._drivers[attempt]
+            self._drop_gateway(attempt, grace=0)
+
+    # -- ending ---------------------------------------------------------------------------------------------------
+
+    async def cancel(self, attempt: AttemptId) -> None:
+        """See AttemptExecutor. Over within ten seconds. When the engine does not answer, `fence` will say so."""
+        directory = self._directory(attempt)
+        if not await self._run(call_off, directory):
+            return
+        deadline = time.monotonic() + CANCEL_SECONDS
+        grace = min(self._configuration.driver.cancel_timeout, CANCEL_SECONDS)
+        # A helper may be needed at the end, when there is no time to wait for its parent to start.
+        warming = asyncio.ensure_future(self._run(self._pool))
+        warming.add_done_callback(lambda done: done.cancelled() or done.exception())
+        while True:
+            for driver, group in await self._run(self._alive, attempt):
+                driver.signal(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(grace):
+                        await ended(driver)
+                await self._run(kill, driver, group)
+            try:
+                if await self._run(self._settle, attempt) is not None:
+                    return
+            except (FiresteelError, OSError) as error:
+                logger.warning("attempt %s is cancelled, but not all of its work has ended: %s", attempt, error)
+                return
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def stop(self, attempt: AttemptId) -> None:
+        """See AttemptExecutor."""
+        await self._run(self._stop, attempt)
+
+    def _stop(self, attempt: AttemptId) -> None:
+        directory = self._directory(attempt)
+        if directory.result.exists():
+            return
+        private_dir(directory.root)
+        directory.stop_request.touch(mode=0o600)
+        driver = directory.read_driver()
+        if driver is not None:
+            driver.signal(signal.SIGUSR1)
+
+    async def fence(self, attempt: AttemptId) -> AttemptResult:
+        """See AttemptExecutor."""
+        return await self._run(self._fence, attempt)
+
+    def _fence(self, attempt: AttemptId) -> AttemptResult:
+        directory = self._directory(attempt)
+        # Before anything that can fail: no driver begins this attempt from here on.
+        called_off = call_off(directory)
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while True:
+            for driver, group in self._alive(attempt):
+                if not called_off:
+                    driver.wait(TIDY_SECONDS)  # it has its result, and is about to go
+                kill(driver, group)
+            result = self._settle(attempt, fencing=True)
+            if result is not None:
+                return result
+            if time.monotonic() > deadline:
+                if not called_off and (result := directory.read_result()) is not None:
+                    return result
+                raise FiresteelError(
+                    f"attempt {attempt} is held by process {holder(directory.root)}, which neither says that it is its "
+                    "driver nor lets go; if that process hangs, end it"
+                )
+
+    def _alive(self, attempt: AttemptId) -> list[tuple[ProcessIdentity, list[ProcessIdentity]]]:
+        """Each live driver of the attempt, with the processes that it has started."""
+        child = self._drivers.get(attempt)
+        known = {child.process if child else None, self._directory(attempt).read_driver()}
+        return [(d, group_of(d)) for d in known if d is not None and d.alive]
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
+        """See AttemptExecutor. -1 for a sink that has committed nothing yet.
+
+        Raises FiresteelError when the attempt ends before that, or its checkpoints cannot be read from here.
+        """
+        directory = self._directory(attempt)
+        spec = await self._run(spec_of, directory)
+        begun: dict[str, int] | None = None
+        while True:
+            over = await self._run(is_over, directory)
+            found = {sink.name: await self._run(checkpoints.batches, sink, spec) for sink in spec.graph.sinks}
+            if begun is None:
+                begun = {name: b.begun for name, b in found.items()}
+            if all(found[name].committed >= batch for name, batch in begun.items()):
+                return {name: b.committed for name, b in found.items()}
+            if over:
+                raise FiresteelError(
+                    f"attempt {attempt} ended before the batch that it was at was committed; ask again when the job runs"
+                )
+            await asyncio.sleep(CHECKPOINT_POLL_SECONDS)
+
+    async def progress(self, attempt: AttemptId) -> dict[str, Any]:
+        """See AttemptExecutor; `query_runs` has the run id of each streaming query by sink."""
+        directory = self._directory(attempt)
+        view = self._views.setdefault(attempt, ProgressTail(directory.events))
+        over = await self._run(directory.result.exists)
+        found = await self._run(view.look)
+        if over:
+            self._views.pop(attempt, None)
+        return found
+
+    async def attempts(self, job_id: JobID) -> list[int]:
+        """See AttemptExecutor."""
+
+        def numbers() -> list[int]:
+            directory = self._root / job_id / "attempts"
+            return sorted(int(d.name) for d in directory.iterdir() if d.name.isdecimal()) if directory.is_dir() else []
+
+        return await self._run(numbers)
+
+    async def forget(self, attempt: AttemptId) -> None:
+        """See AttemptExecutor. The spec goes, and with it the engine's token."""
+        self._views.pop(attempt, None)
+        await self._run(self._forget, attempt)
+
+    def _forget(self, attempt: AttemptId) -> None:
+        directory = self._directory(attempt)
+        if not directory.root.is_dir():
+            return
+        if not directory.result.exists():
+            # What keeps a late driver from running this goes away below; a result takes its place.
+            self._fence(attempt)
+        self._end_jvms(attempt, grace=3.0)
+        requests = (directory.stop_request, directory.cancel_request)
+        for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
+            file.unlink(missing_ok=True)
+        with claimed(directory.root) as mine:
+            if mine:
+                (directory.root / LOCK).unlink(missing_ok=True)
+
+    # -- small things ---------------------------------------------------------------------------------------------
+
+    def _directory(self, attempt: AttemptId) -> AttemptDirectory:
+        return AttemptDirectory(self._root / attempt.job_id / "attempts" / str(attempt.number))
+
+    def _pool(self) -> DriverPool:
+        if self._lent is not None:
+            return self._lent
+        with self._pool_lock:
+            if self._own is None:
+                private_dir(self._root)
+                self._own = DriverPool(python=self._python, log=self._root / "drivers.log")
+            return self._own
+
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
+
+
+def _presence(directory: AttemptDirectory) -> Presence | None:
+    """None when it has to be looked at again: a spec is there, and no sign of a driver."""
+    if directory.result.exists():
+        return Presence.ENDED
+    if directory.driver.exists() or directory.cancel_request.exists() or holder(directory.root) is not None:
+        return Presence.RUNNING
+    return None if directory.spec.exists() else Presence.ABSENT
+
+
+async def _exit_of(child: DriverProcess) -> DriverExit:
+    """How a child of our zygote ended. It is told a moment after the process is gone."""
+    try:
+        # Shielded: cancelling the wrapper would cancel the pool's own future.
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(child.exited)), 2)
+    except TimeoutError:
+        return DriverExit(None)

@@ -1,0 +1,439 @@
+"""The logic of one job, free of I/O: events in, a new state and instructions out.
+
+The shell (`master.py`) performs the instructions in their order and turns what comes of them into events. `Persist` stands
+before every instruction that touches the outside world, so a crash between any two lines leaves a record from which the next
+leader knows everything that may have happened; and every instruction may be repeated.
+
+What is durable and what is not: the fields of `JobState` above the line are written by `Persist`. The rest is worked out anew
+by a leader that recovers the job, which begins with `Recovered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.failure import Failure, FailureKind
+from firesteel.jobgraph.model import Restart
+from firesteel.jobmaster.executor import Presence
+from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, restart_delay
+from firesteel.status import TRANSITIONS, JobStatus
+
+# -- state ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionEntry:
+    """One failure of the job, as its exception history shows it."""
+
+    failure: Failure
+    at: float
+    attempt: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "failure": self.failure.to_json(),
+            "at": self.at,
+            "attempt": self.attempt,
+            "labels": dict(self.labels),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> ExceptionEntry:
+        return ExceptionEntry(Failure.from_json(data["failure"]), data["at"], data["attempt"], data["labels"])
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    restart: Restart
+    history_size: int = 16
+
+    attempt: int = 0
+    """The last attempt that was or may have been started. Attempts count from 1."""
+    deployed: bool = False
+    """Whether `attempt` may be running. False between attempts."""
+    engine_id: str | None = None
+    """Where `attempt` was placed; None for a classic driver."""
+    failures: RestartHistory = NO_FAILURES
+    """When attempts failed: what the restart strategy counts (I11)."""
+    restart_at: float | None = None
+    cancel_requested: bool = False
+    stop_requested: bool = False
+    exceptions: tuple[ExceptionEntry, ...] = ()
+    timestamps: Mapping[str, float] = field(default_factory=dict)
+    """When each status was last entered."""
+
+    # -- not durable --
+    status: JobStatus = JobStatus.INITIALIZING
+    stopped: bool = False
+    """The result is that of a stop that was asked for."""
+    pending: ExceptionEntry | None = None
+    """The failure that is being dealt with, in FAILING."""
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.attempt - 1)
+
+    def record(self) -> dict[str, Any]:
+        """The durable part, as JSON."""
+        return {
+            "attempt": self.attempt,
+            "deployed": self.deployed,
+            "engine_id": self.engine_id,
+            "failures": {"times": list(self.failures.failures), "earlier": self.failures.earlier},
+            "restart_at": self.restart_at,
+            "cancel_requested": self.cancel_requested,
+            "stop_requested": self.stop_requested,
+            "exceptions": [e.to_json() for e in self.exceptions],
+            "timestamps": dict(self.timestamps),
+        }
+
+    @staticmethod
+    def of_record(restart: Restart, history_size: int, data: Mapping[str, Any]) -> JobState:
+        """A job that an earlier leader looked after; what became of it meanwhile is yet to be found out."""
+        return JobState(
+            restart,
+            history_size,
+            status=JobStatus.RECONCILING,
+            attempt=data["attempt"],
+            deployed=data["deployed"],
+            engine_id=data["engine_id"],
+            failures=RestartHistory(tuple(data["failures"]["times"]), data["failures"]["earlier"]),
+            restart_at=data["restart_at"],
+            cancel_requested=data["cancel_requested"],
+            stop_requested=data["stop_requested"],
+            exceptions=tuple(ExceptionEntry.from_json(e) for e in data["exceptions"]),
+            timestamps=data["timestamps"],
+        )
+
+
+# -- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job that no leader has looked after before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A job with a record of an earlier life. `has_slot`: the engine of its attempt is still there and was reclaimed."""
+
+    has_slot: bool
+    presence: Presence | None
+    """What became of the attempt that may have been running; None when there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGranted:
+    engine_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRefused:
+    failure: Failure
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeployFailed:
+    attempt: int
+    failure: Failure
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    attempt: int
+    result: AttemptResult
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLost:
+    attempt: int
+    reason: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The attempt does nothing any more, for certain, and this is its final result."""
+
+    attempt: int
+    result: AttemptResult
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDue:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    pass
+
+
+Event = (
+    Started
+    | Recovered
+    | SlotGranted
+    | SlotRefused
+    | Deployed
+    | DeployFailed
+    | AttemptEnded
+    | EngineLost
+    | Fenced
+    | RestartDue
+    | CancelRequested
+    | StopRequested
+)
+
+# -- instructions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the record, fenced, and go on only when it is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSlot:
+    """Answered by SlotGranted or SlotRefused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSlot:
+    """Give the slot back, or the place in the queue up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """Answered by Deployed or DeployFailed."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Answered by AttemptEnded, or EngineLost."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the attempt: gracefully, then surely, then fence it. Answered by Fenced."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Answered by Fenced."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForRestart:
+    """Answered by RestartDue."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The job has ended for good."""
+
+    status: JobStatus
+    failure: Failure | None = None
+
+
+Instruction = (
+    Persist | RequestSlot | ReleaseSlot | Deploy | Watch | Cancel | Fence | StopAttempt | WaitForRestart | Finish
+)
+
+Step = tuple[JobState, tuple[Instruction, ...]]
+
+
+class IllegalTransitionError(Exception):
+    """A bug of ours: the table of states does not allow this step."""
+
+
+# -- the machine ----------------------------------------------------------------------------------------------------
+
+
+def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - one branch per event
+    """What an event means for the job. An event that comes too late to mean anything changes nothing."""
+    if state.status.terminal:
+        return state, ()
+    match event:
+        case Started():
+            return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
+        case Recovered():
+            return _recovered(state, event, now)
+        case SlotGranted():
+            return _slot_granted(state, event, now)
+        case SlotRefused():
+            if state.status is not JobStatus.CREATED:
+                return state, ()
+            entry = ExceptionEntry(event.failure, now, state.attempt, event.labels)
+            return _decide(_enter(replace(state, pending=entry), JobStatus.FAILING, now), now)
+        case Deployed():
+            current = event.attempt == state.attempt and state.status is JobStatus.RUNNING
+            if not current:
+                return state, ()
+            stopping: tuple[Instruction, ...] = (StopAttempt(state.attempt),) if state.stop_requested else ()
+            return state, (Watch(event.attempt), *stopping)
+        case DeployFailed():
+            return _failing(state, event.attempt, event.failure, event.labels, now)
+        case EngineLost():
+            failure = Failure(FailureKind.ENGINE_LOST, event.reason)
+            return _failing(state, event.attempt, failure, event.labels, now)
+        case AttemptEnded():
+            return _attempt_ended(state, event, now)
+        case Fenced():
+            return _fenced(state, event, now)
+        case RestartDue():
+            if state.status is not JobStatus.RESTARTING:
+                return state, ()
+            return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
+        case CancelRequested():
+            return _cancel(state, now)
+        case StopRequested():
+            if state.status is not JobStatus.RUNNING or state.stop_requested:
+                return state, ()
+            return replace(state, stop_requested=True), (Persist(), StopAttempt(state.attempt))
+        case _:
+            assert_never(event)
+
+
+def _enter(state: JobState, status: JobStatus, now: float) -> JobState:
+    if status not in TRANSITIONS[state.status]:
+        raise IllegalTransitionError(f"{state.status} → {status}")
+    return replace(state, status=status, timestamps={**state.timestamps, status.value: now})
+
+
+def _recovered(state: JobState, event: Recovered, now: float) -> Step:
+    if state.status is not JobStatus.RECONCILING:
+        return state, ()  # a cancel was faster
+    if state.cancel_requested:
+        state = _enter(state, JobStatus.CANCELLING, now)
+        if state.deployed:
+            return state, (Cancel(state.attempt),)
+        return _finish(state, JobStatus.CANCELED, None, now)
+    if not state.deployed:
+        if state.restart_at is not None:
+            return _enter(state, JobStatus.RESTARTING, now), (WaitForRestart(max(0.0, state.restart_at - now)),)
+        return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
+    match event.presence:
+        case Presence.ENDED:
+            # Whether its engine lives or not: what it wrote as its result is the truth.
+            return _enter(state, JobStatus.RUNNING, now), (Watch(state.attempt),)
+        case Presence.RUNNING if event.has_slot:
+            again: tuple[Instruction, ...] = (StopAttempt(state.attempt),) if state.stop_requested else ()
+            return _enter(state, JobStatus.RUNNING, now), (Watch(state.attempt), *again)
+        case Presence.ABSENT if event.has_slot:
+            # The intent was written and then we died: it is the same attempt, with the same ids.
+            return _enter(state, JobStatus.RUNNING, now), (Deploy(state.attempt),)
+        case _:
+            lost = Failure(FailureKind.ENGINE_LOST, f"engine {state.engine_id} was gone when the job was recovered")
+            state = _enter(replace(state, pending=ExceptionEntry(lost, now, state.attempt)), JobStatus.FAILING, now)
+            return state, (Fence(state.attempt),)
+
+
+def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
+    if state.status is not JobStatus.CREATED:
+        return state, (ReleaseSlot(),)
+    state = _enter(state, JobStatus.RUNNING, now)
+    state = replace(state, attempt=state.attempt + 1, deployed=True, engine_id=event.engine_id, restart_at=None)
+    # The intent before the act: whoever reads this record knows every id that Spark may be told.
+    return state, (Persist(), Deploy(state.attempt))
+
+
+def _attempt_ended(state: JobState, event: AttemptEnded, now: float) -> Step:
+    if event.attempt != state.attempt or state.status is not JobStatus.RUNNING:
+        return state, ()  # CANCELLING and FAILING wait for Fenced, which carries the final result
+    match event.result.state:
+        case AttemptState.FINISHED:
+            return _finish(replace(state, stopped=event.result.stopped), JobStatus.FINISHED, None, now)
+        case AttemptState.FAILED:
+            failure = event.result.failure or Failure(FailureKind.EXIT_CODE, "the attempt failed without a reason")
+        case AttemptState.CANCELED:
+            failure = Failure(FailureKind.KILLED, "the driver process was asked to end by somebody else (SIGTERM)")
+    return _failing(state, event.attempt, failure, event.labels, now)
+
+
+def _failing(state: JobState, attempt: int, failure: Failure, labels: Mapping[str, str], now: float) -> Step:
+    """An attempt failed. Before anything else is decided, make sure that nothing of it goes on."""
+    if attempt != state.attempt or state.status is not JobStatus.RUNNING:
+        return state, ()
+    entry = ExceptionEntry(failure, now, attempt, labels)
+    return _enter(replace(state, pending=entry), JobStatus.FAILING, now), (Fence(attempt),)
+
+
+def _fenced(state: JobState, event: Fenced, now: float) -> Step:
+    if event.attempt != state.attempt or state.status not in (JobStatus.FAILING, JobStatus.CANCELLING):
+        return state, ()
+    finished = event.result.state is AttemptState.FINISHED
+    if state.status is JobStatus.CANCELLING:
+        state = replace(state, stopped=event.result.stopped)
+        return _finish(state, JobStatus.FINISHED if finished else JobStatus.CANCELED, None, now)
+    if finished:
+        # It had succeeded in the moment in which its engine or its driver seemed lost.
+        state = replace(state, pending=None, stopped=event.result.stopped)
+        return _finish(state, JobStatus.FINISHED, None, now)
+    return _decide(state, now)
+
+
+def _decide(state: JobState, now: float) -> Step:
+    """A failed attempt is over: try again, or give up."""
+    entry = state.pending
+    assert entry is not None
+    state = replace(
+        state,
+        pending=None,
+        deployed=False,
+        stop_requested=False,
+        failures=state.failures.failed(now),
+        exceptions=(*state.exceptions, entry)[-state.history_size :],
+    )
+    delay = restart_delay(state.restart, state.failures, entry.failure)
+    if delay is None:
+        return _finish(state, JobStatus.FAILED, entry.failure, now)
+    state = _enter(replace(state, restart_at=now + delay), JobStatus.RESTARTING, now)
+    return state, (Persist(), ReleaseSlot(), WaitForRestart(delay))
+
+
+def _cancel(state: JobState, now: float) -> Step:
+    if state.cancel_requested:
+        return state, ()
+    fencing = state.status is JobStatus.FAILING  # Fenced is on its way
+    state = _enter(replace(state, cancel_requested=True, pending=None), JobStatus.CANCELLING, now)
+    if state.deployed:
+        return state, (Persist(),) if fencing else (Persist(), Cancel(state.attempt))
+    state, instructions = _finish(state, JobStatus.CANCELED, None, now)
+    return state, (Persist(), *instructions)
+
+
+def _finish(state: JobState, status: JobStatus, failure: Failure | None, now: float) -> Step:
+    return _enter(state, status, now), (ReleaseSlot(), Finish(status, failure))

@@ -1,0 +1,347 @@
+"""The JobMaster: the I/O shell around the logic of one job (`machine.py`).
+
+One task reads the mailbox: an event, a step of the machine, its instructions in order. Whatever takes time is a task of its
+own that posts an event when it is done, so a cancel is heard at any moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
+from firesteel.driver.attempt import AttemptResult
+from firesteel.errors import (
+    EngineError,
+    EngineLostError,
+    FencingError,
+    FiresteelError,
+    InvalidPipelineError,
+    JobStateError,
+    NotLeadingError,
+    ResourcesUnavailableError,
+    StoreError,
+)
+from firesteel.failure import Failure, FailureKind
+from firesteel.ha.protocols import Epoch
+from firesteel.jobmaster.enrichers import FailureEnricher, labels_of
+from firesteel.jobmaster.executor import AttemptExecutor, Deployment
+from firesteel.jobmaster.machine import (
+    AttemptEnded,
+    Cancel,
+    CancelRequested,
+    Deploy,
+    Deployed,
+    DeployFailed,
+    EngineLost,
+    Event,
+    Fence,
+    Fenced,
+    Finish,
+    Instruction,
+    JobState,
+    Persist,
+    Recovered,
+    ReleaseSlot,
+    RequestSlot,
+    RestartDue,
+    SlotGranted,
+    SlotRefused,
+    Started,
+    StopAttempt,
+    StopRequested,
+    WaitForRestart,
+    Watch,
+    step,
+)
+from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_records import JobRecordStore
+from firesteel.types import AttemptId
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMasterServices:
+    """What JobMasters of one leadership share."""
+
+    epoch: Epoch
+    records: JobRecordStore
+    resources: ResourceManagerGateway
+    executor: AttemptExecutor
+    requirements: Callable[[Submission], Coroutine[Any, Any, SlotRequest]]
+    """What a job needs to run; reads its script, if it is one."""
+    now: Callable[[], float]
+    guard: Callable[[], None]
+    """Raises FencingError when it is not certain, right now, that this node leads: asked before every side effect (I7)."""
+    enrichers: Sequence[FailureEnricher]
+    history_size: int
+    backoff: Backoff = RETRIES
+
+
+class JobMaster:
+    """Drives one job from its first attempt, or from where an earlier leader left it, to its end."""
+
+    def __init__(self, submission: Submission, record: Mapping[str, Any] | None, services: JobMasterServices) -> None:
+        restart = submission.graph.settings.restart
+        self.submission = submission
+        self.state = (
+            JobState.of_record(restart, services.history_size, record)
+            if record is not None
+            else JobState(restart, services.history_size)
+        )
+        self._known = record is not None
+        self._services = services
+        self._mailbox: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
+        self._tasks = OwnedTasks(f"job-{submission.job_id[:8]}", self._broke)
+        self._slot: Slot | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._outcome: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
+        self.reclaimed = asyncio.Event()
+        """Set once a recovered job holds the slot that it had before, or does not need it."""
+
+    # -- what others ask ------------------------------------------------------------------------------------------
+
+    async def cancel(self) -> None:
+        """Returns once the wish is durable: from then on the job will stop and never run again (I10)."""
+        if self.state.status.terminal:
+            raise JobStateError(
+                f"job {self.submission.job_id} is {self.state.status}; only running jobs can be cancelled"
+            )
+        await self._ask(CancelRequested())
+
+    async def stop(self) -> None:
+        """Returns once the wish is durable. Only a job whose attempt runs can stop."""
+        if self.state.status is not JobStatus.RUNNING:
+            raise JobStateError(
+                f"job {self.submission.job_id} is {self.state.status}; only running jobs can be stopped"
+            )
+        await self._ask(StopRequested())
+
+    async def _ask(self, event: Event) -> None:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._mailbox.put_nowait((event, answer))
+        await answer
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> Finish:
+        """Returns when the job has ended for good. Cancelling it lets go of the job, which runs on without us."""
+        try:
+            if self._known:
+                await self._recover()
+            else:
+                self.reclaimed.set()
+                self._post(Started())
+            reader = self._tasks.start(self._read(), "mailbox")
+            await asyncio.wait([reader, self._outcome], return_when=asyncio.FIRST_COMPLETED)
+            if not self._outcome.done():
+                reader.result()
+            return self._outcome.result()
+        finally:
+            self.reclaimed.set()
+            await self._tasks.close()
+            self._release_slot()
+            self._refuse_askers()
+            if not self._outcome.done():
+                self._outcome.cancel()
+            elif not self._outcome.cancelled():
+                self._outcome.exception()  # told by `reader` already, or to whoever called us
+
+    async def _recover(self) -> None:
+        state = self.state
+        presence, has_slot = None, False
+        if state.deployed:
+            attempt = self._attempt(state.attempt)
+            request = await self._services.requirements(self.submission)
+            slot = await self._services.resources.reclaim_slot(request, state.engine_id)
+            has_slot = slot is not None
+            if slot is not None:
+                self._hold(slot, state.attempt)
+            presence = await self._services.executor.find(attempt)
+        self.reclaimed.set()
+        self._post(Recovered(has_slot, presence))
+
+    async def _read(self) -> None:
+        while True:
+            event, answer = await self._mailbox.get()
+            try:
+                before = self.state.status
+                self.state, instructions = step(self.state, event, self._services.now())
+                if self.state.status is not before:
+                    logger.info("job %s: %s → %s", self.submission.job_id, before, self.state.status)
+                await self._perform(instructions, answer)
+            except BaseException as error:
+                if answer is not None and not answer.done():
+                    answer.set_exception(error if isinstance(error, Exception) else self._refusal())
+                raise
+
+    async def _perform(self, instructions: tuple[Instruction, ...], answer: asyncio.Future[None] | None) -> None:
+        for instruction in instructions:
+            await self._do(instruction)
+            if answer is not None and isinstance(instruction, Persist) and not answer.done():
+                answer.set_result(None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    async def _do(self, instruction: Instruction) -> None:
+        self._services.guard()
+        match instruction:
+            case Persist():
+                await self._persist()
+            case RequestSlot():
+                self._waiting = self._tasks.start(self._request_slot(), "slot")
+            case ReleaseSlot():
+                self._release_slot()
+            case Deploy():
+                self._tasks.start(self._deploy(instruction.attempt), "deploy")
+            case Watch():
+                self._tasks.start(self._watch(instruction.attempt), "watch")
+            case Cancel():
+                self._tasks.start(self._cancel(instruction.attempt), "cancel")
+            case Fence():
+                self._tasks.start(self._fence(instruction.attempt), "fence")
+            case StopAttempt():
+                await self._services.executor.stop(self._attempt(instruction.attempt))
+            case WaitForRestart():
+                self._tasks.start(self._wait_for_restart(instruction.delay), "restart")
+            case Finish():
+                self._outcome.set_result(instruction)
+            case _:
+                assert_never(instruction)
+
+    async def _persist(self) -> None:
+        """A store that is full or away stops this job's decisions, not its driver; we go on when it is back."""
+        record = self.state.record()
+        await retry(
+            lambda: self._services.records.put(self.submission.job_id, record, epoch=self._services.epoch),
+            self._services.backoff,
+            on=(StoreError,),
+            but_not=(FencingError,),
+            what=f"writing the record of job {self.submission.job_id}",
+        )
+
+    # -- what takes time ------------------------------------------------------------------------------------------
+
+    async def _request_slot(self) -> None:
+        try:
+            request = await self._services.requirements(self.submission)
+            slot = await self._services.resources.request_slot(request)
+        except (FencingError, asyncio.CancelledError):
+            raise
+        except (FiresteelError, OSError) as error:
+            failure = _refusal(error)
+            self._post(SlotRefused(failure, await self._labels(failure)))
+            return
+        self._waiting = None
+        self._hold(slot, self.state.attempt + 1)
+        self._post(SlotGranted(slot.engine.engine_id if slot.engine else None))
+
+    async def _deploy(self, number: int) -> None:
+        engine = self._slot.engine if self._slot is not None else None
+        self._services.guard()
+        deployment = Deployment(self._attempt(number), self.submission.graph, engine)
+        try:
+            await self._services.executor.start(deployment)
+        except FencingError:
+            raise
+        except (FiresteelError, OSError) as error:
+            failure = Failure(
+                FailureKind.ENGINE_START if isinstance(error, EngineError) else FailureKind.EXIT_CODE,
+                f"the attempt could not be started: {error}",
+            )
+            self._post(DeployFailed(number, failure, await self._labels(failure)))
+        else:
+            self._post(Deployed(number))
+
+    async def _watch(self, number: int) -> None:
+        result = await self._services.executor.wait(self._attempt(number))
+        labels = await self._labels(result.failure) if result.failure else {}
+        self._post(AttemptEnded(number, result, labels))
+
+    async def _cancel(self, number: int) -> None:
+        await self._services.executor.cancel(self._attempt(number))
+        await self._fence(number)
+
+    async def _fence(self, number: int) -> None:
+        """Until it is certain that the attempt does nothing any more."""
+
+        async def once() -> AttemptResult:
+            self._services.guard()
+            try:
+                return await self._services.executor.fence(self._attempt(number))
+            except EngineLostError:
+                # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
+                if self._slot is not None and self._slot.engine is not None:
+                    await self._services.resources.suspect(self._slot.engine.engine_id)
+                raise
+
+        result = await retry(
+            once,
+            self._services.backoff,
+            on=(FiresteelError, OSError),
+            but_not=(FencingError,),
+            what=f"fencing attempt {number} of job {self.submission.job_id}",
+        )
+        self._post(Fenced(number, result))
+
+    async def _wait_for_restart(self, delay: float) -> None:
+        await asyncio.sleep(delay)
+        self._post(RestartDue())
+
+    async def _await_loss(self, slot: Slot, number: int) -> None:
+        reason = await slot.lost
+        failure = Failure(FailureKind.ENGINE_LOST, reason)
+        self._post(EngineLost(number, reason, await self._labels(failure)))
+
+    # -- small things ---------------------------------------------------------------------------------------------
+
+    def _hold(self, slot: Slot, number: int) -> None:
+        self._slot = slot
+        self._tasks.start(self._await_loss(slot, number), "engine")
+
+    def _release_slot(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+        if self._slot is not None:
+            self._services.resources.release_slot(self._slot)
+            self._slot = None
+
+    async def _labels(self, failure: Failure) -> dict[str, str]:
+        return await labels_of(failure, self._services.enrichers)
+
+    def _attempt(self, number: int) -> AttemptId:
+        return AttemptId(self.submission.job_id, number)
+
+    def _post(self, event: Event) -> None:
+        self._mailbox.put_nowait((event, None))
+
+    def _broke(self, error: BaseException) -> None:
+        """A task of ours failed in a way that nobody foresaw: the runner decides what becomes of the job."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+    def _refuse_askers(self) -> None:
+        while not self._mailbox.empty():
+            _, answer = self._mailbox.get_nowait()
+            if answer is not None and not answer.done():
+                answer.set_exception(self._refusal())
+
+    def _refusal(self) -> FiresteelError:
+        if self.state.status.terminal:
+            return JobStateError(f"job {self.submission.job_id} is {self.state.status}; it has ended for good")
+        return NotLeadingError("this node looks after the job no more; ask the new leader")
+
+
+def _refusal(error: Exception) -> Failure:
+    match error:
+        case InvalidPipelineError() | ResourcesUnavailableError():
+            return Failure(FailureKind.INVALID_PIPELINE, str(error))
+        case _:
+            return Failure(FailureKind.ENGINE_START, str(error))

@@ -1,0 +1,130 @@
+"""The JobManagerRunner: from a stored graph to a result, whatever happens to the JobMaster in between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from firesteel.concurrency import retry
+from firesteel.errors import FiresteelError, JobStateError, NotLeadingError, StoreError
+from firesteel.failure import Failure, FailureKind
+from firesteel.jobmaster.machine import Finish, JobState
+from firesteel.jobmaster.master import JobMaster, JobMasterServices
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_results import JobResult, JobResultStore
+from firesteel.types import AttemptId
+
+MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterServices], JobMaster]
+logger = logging.getLogger(__name__)
+
+
+class JobManagerRunner:
+    """Looks after one job for as long as this node leads."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        record: Mapping[str, Any] | None,
+        services: JobMasterServices,
+        results: JobResultStore,
+        make_job_master: MakeJobMaster = JobMaster,
+    ) -> None:
+        self.submission = submission
+        self._record = record
+        self._services = services
+        self._results = results
+        self._make = make_job_master
+        self.master: JobMaster | None = None
+        """None until the result store has said that the job may run, and when it cannot even be made."""
+        self._made = asyncio.Event()
+        self._over = False
+
+    @property
+    def state(self) -> JobState:
+        """Where the job stands; before its JobMaster is there, INITIALIZING."""
+        if self.master is not None:
+            return self.master.state
+        return JobState(self.submission.graph.settings.restart)
+
+    async def run(self) -> JobResult:
+        """The result, which is not stored yet unless it was there before. Cancelling this lets go of the job.
+
+        A job that has a result never runs again (I5), so the store is asked first: not our memory of it.
+        """
+        job_id = self.submission.job_id
+        try:
+            existing = await self._results.read(job_id)
+            if existing is not None:
+                self._over = True
+                return existing
+            self.master = self._make(self.submission, self._record, self._services)
+            self._made.set()
+            finish = await self.master.run()
+        except StoreError:
+            raise
+        except Exception as error:
+            # A bug of ours, or a record that cannot be understood: this job ends here, the others do not notice.
+            logger.exception("the JobMaster of job %s broke", job_id)
+            await self._fence_everything()
+            failure = Failure(FailureKind.INTERNAL, f"the JobMaster broke: {type(error).__name__}: {error}")
+            finish = Finish(JobStatus.FAILED, failure)
+        finally:
+            self._made.set()
+        return self._result(finish)
+
+    async def reclaimed(self) -> None:
+        """Wait until a recovered job holds the slot that it had before, or it is clear that it will not."""
+        await self._made.wait()
+        if self.master is not None:
+            await self.master.reclaimed.wait()
+
+    @property
+    def stopping(self) -> bool:
+        """A stop was asked for and has neither happened nor been undone by a failure."""
+        return self.master is not None and self.master.state.stop_requested
+
+    async def cancel(self) -> None:
+        await (await self._ready()).cancel()
+
+    async def stop(self) -> None:
+        await (await self._ready()).stop()
+
+    async def _ready(self) -> JobMaster:
+        """Who asks in the moment between acceptance and the JobMaster waits for it."""
+        await self._made.wait()
+        if self.master is None:
+            if self._over:
+                raise JobStateError(f"job {self.submission.job_id} has ended for good")
+            raise NotLeadingError("this node looks after the job no more; ask the new leader")
+        return self.master
+
+    async def _fence_everything(self) -> None:
+        """Nothing of a job that is given up may go on, whichever attempts its record did or did not know."""
+        executor = self._services.executor
+        for number in await executor.attempts(self.submission.job_id):
+            attempt = AttemptId(self.submission.job_id, number)
+            await retry(
+                lambda attempt=attempt: executor.fence(attempt),  # type: ignore[misc]
+                self._services.backoff,
+                on=(FiresteelError, OSError),
+                what=f"fencing attempt {attempt}",
+            )
+
+    def _result(self, finish: Finish) -> JobResult:
+        state = self.state
+        return JobResult(
+            job_id=self.submission.job_id,
+            name=self.submission.graph.name,
+            status=finish.status,
+            failure=finish.failure,
+            submitted_at=self.submission.submitted_at,
+            started_at=state.timestamps.get(JobStatus.RUNNING.value),
+            ended_at=self._services.now(),
+            attempts=state.attempt,
+            restarts=state.restarts,
+            digest=self.submission.digest,
+            stopped=state.stopped,
+        )

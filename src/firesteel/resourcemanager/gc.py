@@ -1,0 +1,253 @@
+"""What was left behind on this machine, and its removal.
+
+Nothing here belongs to a job that is alive (I13): a thing counts as left behind only when everybody who could need it is
+known and does not. Where that cannot be known, it stays. Things younger than a while stay too: somebody may be about to say
+that they are his.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from firesteel.engines.launcher import remove as remove_record
+from firesteel.engines.launcher import stop_engine
+from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.files import read_json
+from firesteel.processes import ProcessIdentity
+from firesteel.types import parse_job_id
+
+
+class Kind(StrEnum):
+    ENGINE = "engine"
+    ENGINE_RECORD = "engine record"
+    JOB_FILES = "job files"
+    CHECKPOINTS = "checkpoints"
+    BLOBS = "blobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    kind: Kind
+    what: str
+    """An engine's id or a place; with the kind it names one thing."""
+    why: str
+    size: int | None = None
+    """Bytes, where that is easy to tell."""
+    since: float | None = None
+    """When it was last changed or started (seconds since 1970)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsKnown:
+    """Who may need something. Asked for before anything is looked at, so that what comes later is younger than this."""
+
+    live: frozenset[str]
+    """Jobs that run or may run again."""
+    retained: frozenset[str]
+    """Jobs that have ended and are remembered: their files go when they are forgotten."""
+    asked_at: float
+    engines: frozenset[str] = frozenset()
+    """Engines of live jobs that were run without a cluster."""
+    unsettled: bool = False
+    """Some job that was run without a cluster has no engine noted yet; any of these engines may be its."""
+    cluster_known: bool = True
+    """Whether `live` holds all jobs of the cluster. A cluster without a store tells nobody of its jobs."""
+    cluster_live: bool = False
+    """Whether somebody leads the cluster, or a job of it waits for the next leader: its engines are in good hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where Firesteel leaves things."""
+
+    data_dir: Path
+    cluster_dir: Path
+    """`<data.dir>/clusters/<cluster id>`"""
+    checkpoints: str
+    """A path or a URL."""
+
+
+def find_leftovers(places: Places, known: JobsKnown, *, older_than: float = 600.0) -> list[Leftover]:
+    """Everything that nobody needs. Reads only."""
+    before = known.asked_at - older_than
+    known = _with_running(places, known)
+    found = [
+        *_engines(EngineDirectory(places.data_dir), known, before, cluster=False),
+        *_job_files(places.data_dir / "jobs", known, before),
+    ]
+    if (places.cluster_dir / "engines").is_dir():
+        found += _engines(EngineDirectory(places.cluster_dir), known, before, cluster=True)
+    if known.cluster_known:
+        found += _job_files(places.cluster_dir / "jobs", known, before)
+        found += _job_files(places.data_dir / "blobs", known, before, Kind.BLOBS)
+        found += _checkpoints(places, known, before)
+    return found
+
+
+def _with_running(places: Places, known: JobsKnown) -> JobsKnown:
+    """A job whose driver runs is alive, whatever is known of it: perhaps another store was asked than the job is in."""
+    runs = _running(places.data_dir / "jobs")
+    mine = _running(places.cluster_dir / "jobs")
+    return replace(
+        known,
+        live=known.live | runs | mine,
+        unsettled=known.unsettled or not runs <= known.live,
+        cluster_live=known.cluster_live or bool(mine),
+    )
+
+
+def _running(jobs: Path) -> set[str]:
+    found = set()
+    for driver in jobs.glob("*/attempts/*/driver.json"):
+        try:
+            process = ProcessIdentity(**read_json(driver))
+        except (ValueError, TypeError, OSError):
+            continue
+        if process.alive:
+            found.add(driver.parents[2].name)
+    return found
+
+
+def remove(leftover: Leftover, places: Places, *, grace: float = 15.0) -> None:
+    """Remove one thing that was found. One that is gone already is fine. Raises OSError when it cannot be removed."""
+    match leftover.kind:
+        case Kind.ENGINE | Kind.ENGINE_RECORD:
+            for directory in _directories(places):
+                record = directory.load(leftover.what)
+                if record is None:
+                    remove_record(directory, leftover.what)
+                elif leftover.kind is Kind.ENGINE or record.process is None or not record.process.alive:
+                    stop_engine(directory, record, grace=grace)
+        case Kind.CHECKPOINTS if "://" in leftover.what:
+            files, path = _remote(leftover.what)
+            if files.exists(path):
+                files.rm(path, recursive=True)
+        case _:
+            if Path(leftover.what).exists():
+                shutil.rmtree(leftover.what)
+
+
+def _directories(places: Places) -> Iterator[EngineDirectory]:
+    yield EngineDirectory(places.data_dir)
+    if (places.cluster_dir / "engines").is_dir():
+        yield EngineDirectory(places.cluster_dir)
+
+
+# -- engines ------------------------------------------------------------------------------------------------------
+
+
+def _engines(directory: EngineDirectory, known: JobsKnown, before: float, *, cluster: bool) -> Iterator[Leftover]:
+    for home in _entries(directory.root):
+        record = directory.load(home.name)
+        since = record.started_at if record else home.stat().st_mtime
+        if since > before:
+            continue
+        if record is None:
+            yield Leftover(Kind.ENGINE_RECORD, home.name, "its record cannot be read", _size(home), since)
+        elif record.process is None or not record.process.alive:
+            yield Leftover(Kind.ENGINE_RECORD, home.name, "its process is gone", _size(home), since)
+        elif not record.shared and (why := _unneeded(record, known, cluster=cluster)):
+            yield Leftover(Kind.ENGINE, home.name, why, _size(home), since)
+
+
+def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str | None:
+    if cluster:
+        unneeded = known.cluster_known and not known.cluster_live
+        return "it runs, but nobody leads its cluster and no job waits for a leader" if unneeded else None
+    unneeded = record.engine_id not in known.engines and not known.unsettled
+    return "it runs, but the run that started it is gone" if unneeded else None
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def _job_files(root: Path, known: JobsKnown, before: float, kind: Kind = Kind.JOB_FILES) -> Iterator[Leftover]:
+    for home in _entries(root):
+        if _gone(home.name, known) and (since := _newest(home)) <= before:
+            yield Leftover(kind, str(home), "its job is not known", _size(home), since)
+
+
+def _checkpoints(places: Places, known: JobsKnown, before: float) -> Iterator[Leftover]:
+    why = "its job is not known here"
+    others = _jobs_of_other_clusters(places)
+    if "://" not in places.checkpoints:
+        for home in _entries(Path(places.checkpoints)):
+            if _gone(home.name, known) and home.name not in others and (since := _newest(home)) <= before:
+                yield Leftover(Kind.CHECKPOINTS, str(home), why, _size(home), since)
+        return
+    files, path = _remote(places.checkpoints)
+    try:
+        listed = files.ls(path, detail=True)
+    except FileNotFoundError:
+        return
+    for entry in listed:
+        name = entry["name"].rstrip("/").rpartition("/")[2]
+        if entry["type"] == "directory" and _gone(name, known) and name not in others:
+            location = f"{places.checkpoints.rstrip('/')}/{name}"
+            changed = _seconds(entry)
+            # A store that does not say when a directory changed is asked for the files in it.
+            if changed is None:
+                changed = max((_seconds(f) or 0.0 for f in files.find(entry["name"], detail=True).values()), default=0)
+            if changed <= before:
+                yield Leftover(Kind.CHECKPOINTS, location, why, None, changed or None)
+
+
+def _jobs_of_other_clusters(places: Places) -> set[str]:
+    """Clusters that share this data directory share its checkpoints; which of their jobs live only they know."""
+    clusters = [c for c in _entries(places.cluster_dir.parent) if c != places.cluster_dir]
+    return {job.name for c in clusters for job in _entries(c / "jobs")}
+
+
+def _gone(name: str, known: JobsKnown) -> bool:
+    try:
+        job_id = parse_job_id(name)
+    except ValueError:
+        return False  # not ours
+    return job_id not in known.live and job_id not in known.retained
+
+
+def _entries(root: Path) -> list[Path]:
+    try:
+        return sorted(p for p in root.iterdir() if p.is_dir() and not p.is_symlink())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _newest(root: Path) -> float:
+    return max(_stats(root, lambda s: s.st_mtime), default=0.0)
+
+
+def _size(root: Path) -> int:
+    return int(sum(_stats(root, lambda s: s.st_size)))
+
+
+def _stats(root: Path, read: Callable[[Any], float]) -> Iterable[float]:
+    for path in (root, *root.rglob("*")):
+        try:
+            yield read(path.lstat())
+        except FileNotFoundError:
+            continue  # somebody was faster
+
+
+def _remote(location: str) -> tuple[Any, str]:
+    import fsspec
+
+    files, path = fsspec.core.url_to_fs(location)
+    return files, path
+
+
+def _seconds(entry: dict[str, Any]) -> float | None:
+    """When a remote file changed; each file system has its own words for it."""
+    for key in ("mtime", "LastModified", "last_modified", "updated", "created"):
+        value = entry.get(key)
+        if isinstance(value, int | float):
+            return float(value) if value < 1e11 else value / 1000
+        if isinstance(value, dt.datetime):
+            return value.timestamp()
+    return None

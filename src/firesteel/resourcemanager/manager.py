@@ -1,0 +1,397 @@
+"""ResourceManager: hands out slots on engines, starts and stops these, and finds out when one is gone.
+
+A thin shell: what is to be done is decided by `core`, on every event at once and with every heartbeat; here it is carried
+out. Engines outlive it. What a manager leaves behind, its successor finds through the provider and adopts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from firesteel.concurrency import Backoff, OwnedTasks, retry
+from firesteel.config import Configuration
+from firesteel.config.sections import Isolation
+from firesteel.config.values import memory_bytes
+from firesteel.engines.command import local_cores
+from firesteel.engines.record import EngineRecord, EngineSpec
+from firesteel.errors import (
+    EngineStartError,
+    FencingError,
+    FiresteelError,
+    ResourcesUnavailableError,
+)
+from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, StartEngine, StopEngine, apply, plan
+from firesteel.resourcemanager.gateway import Slot, SlotRequest
+from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
+from firesteel.resourcemanager.provider import EngineProvider, Health, machine_memory
+from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
+
+__all__ = ["EngineOverview", "ResourceManager", "ResourceOverview", "limits_of"]
+
+logger = logging.getLogger(__name__)
+
+WARM_RETRY_SECONDS = 60.0
+CHECK_SECONDS = 12.0
+"""The longest that one look at an engine takes."""
+
+
+def limits_of(configuration: Configuration, default_spec: EngineSpec) -> Limits:
+    """What the options say; where they say nothing of a maximum, it is what this machine or the default engine has."""
+    options = configuration.engine
+    return Limits(
+        slots=options.slots,
+        max_engines=options.max_engines,
+        idle_timeout=options.idle_timeout,
+        max_cores=options.max_cores or max(os.cpu_count() or 1, local_cores(default_spec.master)),
+        max_memory=options.max_memory or max(machine_memory(), default_spec.memory, key=memory_bytes),
+        warm=options.warm_engines if options.isolation is Isolation.JOB and not default_spec.attached else 0,
+        warm_spec=default_spec,
+    )
+
+
+class ResourceManager:
+    """Implements ResourceManagerGateway for one leadership. All methods are for the event loop.
+
+    Requests raise FencingError once it has ended.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        provider: EngineProvider,
+        *,
+        default_spec: EngineSpec,
+        now: Callable[[], float] = time.time,
+        guard: Callable[[], None] = lambda: None,
+        on_error: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            configuration: Sections `engine` and `heartbeat`.
+            provider: Where engines come from. It is lent, not closed here.
+            default_spec: The engine of a job without wishes of its own; warm ones are of this kind.
+            now: Seconds, from whatever moment on.
+            guard: Raises FencingError when it is not certain that this node leads; asked before an engine is started or
+                stopped, which no store can fence.
+            on_error: Told of errors that should not be.
+        """
+        self._limits = limits_of(configuration, default_spec)
+        self._heartbeat = configuration.heartbeat
+        self._provider = provider
+        self._now = now
+        self._guard = guard
+        self._tasks = OwnedTasks("resource manager", on_error)
+        self._state = ResourceState()
+        self._records: dict[str, EngineRecord] = {}
+        self._started_at: dict[str, float] = {}
+        self._requests: dict[Ticket, asyncio.Future[Slot]] = {}
+        self._slots: dict[Ticket, Slot] = {}
+        self._tickets: dict[Slot, Ticket] = {}
+        self._adopting: dict[str, asyncio.Task[None]] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._halted = False
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the engines of earlier lives. Whether each works is found out in the background, so one that hangs delays
+        only the jobs that were on it."""
+        mine, shared = await asyncio.gather(self._provider.existing(), self._provider.shared())
+        for record in mine:
+            self._records[record.engine_id] = record
+            self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
+        for record in (*mine, *shared):
+            task = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
+            self._adopting[record.engine_id] = task
+        self._tasks.start(self._tick(), "tick")
+
+    def halt(self) -> None:
+        """Act no more: nothing is granted, started or stopped from now on, whatever is released.
+
+        To be called first when leadership ends: JobMasters that end then release slots on which their jobs still run.
+        """
+        self._halted = True
+        self._tasks.cancel()
+
+    async def close(self) -> None:
+        """Engines stay as they are, also those that are just starting: the next leader adopts them."""
+        self.halt()
+        await self._tasks.close()
+        for future in self._requests.values():
+            # Not a refusal: the job waits on, under the next leader.
+            future.set_exception(_fenced())
+        self._requests.clear()
+
+    # -- ResourceManagerGateway -----------------------------------------------------------------------------------
+
+    async def request_slot(self, request: SlotRequest) -> Slot:
+        if self._halted:
+            raise _fenced()
+        ticket = self._state.ask(_plain(request), self._now())
+        future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        self._requests[ticket] = future
+        self._act()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # The slot was granted in the moment in which its job gave up.
+                self.release_slot(future.result())
+            else:
+                self._requests.pop(ticket, None)
+                self._state.leave(ticket)
+                self._act()
+            raise
+
+    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+        request = _plain(request)
+        if request.classic:
+            return self._hold(self._state.reclaim(request, None), request, None)
+        if engine_id is None:
+            return None
+        if (adopting := self._adopting.get(engine_id)) is not None:
+            await asyncio.wait({adopting})
+        elif request.engine.attached and engine_id not in self._records:
+            await self._attach_again(request.engine)
+        if self._halted:
+            raise _fenced()
+        engine = self._state.engines.get(engine_id)
+        if engine is None or engine.state is not EngineState.READY:
+            return None
+        return self._hold(self._state.reclaim(request, engine_id), request, self._records[engine_id])
+
+    def recovered(self) -> None:
+        self._state.recovered = True
+        self._act()
+
+    def release_slot(self, slot: Slot) -> None:
+        ticket = self._tickets.pop(slot, None)
+        if ticket is None:
+            return
+        del self._slots[ticket]
+        self._state.release(ticket, self._now())
+        self._act()
+
+    async def suspect(self, engine_id: str) -> None:
+        """Returns when the engine was found well, or is gone and its jobs were told."""
+        record = self._records.get(engine_id)
+        if record is None or self._halted:
+            return
+        task = self._looking.get(engine_id)
+        if task is None:
+            task = self._tasks.start(self._look(record), f"look at {engine_id}")
+            self._looking[engine_id] = task
+            task.add_done_callback(lambda _: self._looking.pop(engine_id, None))
+        await asyncio.wait({task})
+
+    def overview(self) -> ResourceOverview:
+        engines = [
+            engine_overview(e, self._records.get(key), self._started_at.get(key, 0.0))
+            for key, e in self._state.engines.items()
+        ]
+        return ResourceOverview(tuple(engines), self._state.waiting, len(self._state.classic))
+
+    # -- carrying decisions out -----------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        if self._halted:
+            return
+        now = self._now()
+        for decision in plan(self._state, self._limits, now):
+            self._carry_out(decision, apply(self._state, self._limits, decision, now))
+
+    def _carry_out(self, decision: Decision, starting: str | None) -> None:
+        match decision:
+            case Grant():
+                future = self._requests.pop(decision.ticket)
+                record = self._records[decision.engine] if decision.engine is not None else None
+                slot = Slot(decision.job_id, record)
+                self._note(decision.ticket, slot)
+                future.set_result(slot)
+            case Refuse():
+                self._requests.pop(decision.ticket).set_exception(ResourcesUnavailableError(decision.reason))
+            case StartEngine():
+                assert starting is not None
+                self._started_at[starting] = time.time()
+                self._tasks.start(self._start_engine(starting, decision), starting)
+            case StopEngine():
+                record = self._records[decision.engine]
+                logger.info("engine %s is stopped: %s", decision.engine, decision.why)
+                self._tasks.start(self._end(record, force=False), f"stop {decision.engine}")
+
+    def _hold(self, ticket: Ticket, request: SlotRequest, record: EngineRecord | None) -> Slot:
+        slot = Slot(request.job_id, record)
+        self._note(ticket, slot)
+        return slot
+
+    def _note(self, ticket: Ticket, slot: Slot) -> None:
+        self._slots[ticket] = slot
+        self._tickets[slot] = ticket
+
+    # -- engines --------------------------------------------------------------------------------------------------
+
+    async def _start_engine(self, key: str, decision: StartEngine) -> None:
+        try:
+            self._guard()
+            record = await self._provider.start(decision.spec)
+        except FencingError:
+            self.halt()
+            return
+        except Exception as error:
+            self._start_failed(key, decision, error)
+            if not isinstance(error, FiresteelError | OSError):
+                raise
+            return
+        finally:
+            self._started_at.pop(key, None)
+        if record.engine_id in self._records:
+            self._state.gone(key)  # attached meanwhile, by a job that took it back
+        else:
+            self._ready(key, record)
+        self._act()
+
+    def _start_failed(self, key: str, decision: StartEngine, error: Exception) -> None:
+        logger.warning("an engine (%s) did not start: %s", decision.spec.master, error)
+        told = error if isinstance(error, EngineStartError) else EngineStartError(f"an engine did not start: {error}")
+        for ticket in self._state.start_failed(key):
+            self._requests.pop(ticket).set_exception(told)
+        if not decision.tickets:
+            self._state.warm_not_before = self._now() + WARM_RETRY_SECONDS
+        self._act()
+
+    def _ready(self, key: str, record: EngineRecord) -> None:
+        self._records[record.engine_id] = record
+        self._state.ready(key, record.engine_id, self._now())
+        logger.info("engine %s (%s) is ready at %s", record.engine_id, record.spec.master, record.address)
+        self._tasks.start(self._watch(record), f"watch {record.engine_id}")
+
+    async def _adopt(self, record: EngineRecord) -> None:
+        key = record.engine_id
+        try:
+            found = await self._provider.adopt(record)
+        except (FiresteelError, OSError) as error:
+            logger.warning("an engine of an earlier life is not used: %s", error)
+            if key in self._state.engines:
+                self._state.stop(key)
+                await self._end(record, force=True)
+            return
+        finally:
+            self._adopting.pop(key, None)
+        if record.shared:
+            self._state.adopt(key, record.spec, slots=self._limits.slots, now=self._now(), foreign=True)
+        self._ready(key, found)
+        self._act()
+
+    async def _attach_again(self, spec: EngineSpec) -> None:
+        try:
+            record = await self._provider.start(spec)
+        except (FiresteelError, OSError) as error:
+            logger.warning("an engine of an earlier life is not used: %s", error)
+            return
+        if record.engine_id not in self._records and not self._halted:  # several jobs may have asked at once
+            self._state.adopt(record.engine_id, spec, slots=self._limits.slots, now=self._now(), foreign=True)
+            self._ready(record.engine_id, record)
+
+    async def _end(self, record: EngineRecord, *, force: bool) -> None:
+        """End an engine that the state knows as STOPPING."""
+
+        async def once() -> None:
+            self._guard()
+            await self._provider.stop(record, force=force)
+
+        what = f"stopping engine {record.engine_id}"
+        try:
+            await retry(once, Backoff(1.0, 30.0), on=(FiresteelError, OSError), but_not=(FencingError,), what=what)
+        except FencingError:
+            self.halt()
+            raise asyncio.CancelledError(what) from None
+        self._records.pop(record.engine_id, None)
+        self._state.gone(record.engine_id)
+        self._act()
+
+    # -- finding out that one is gone -----------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat.interval)
+            await self._find_shared()
+            self._act()
+
+    async def _find_shared(self) -> None:
+        try:
+            found = await self._provider.shared()
+        except OSError as error:
+            logger.warning("shared engines could not be looked for: %s", error)
+            return
+        for record in found:
+            if record.engine_id not in self._records and record.engine_id not in self._adopting:
+                task = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
+                self._adopting[record.engine_id] = task
+
+    async def _watch(self, record: EngineRecord) -> None:
+        """Ask one engine at every heartbeat, until it is lost or stopped."""
+        silent, last = 0.0, self._now()
+        while True:
+            await asyncio.sleep(self._heartbeat.interval)
+            if not self._watched(record):
+                return
+            health = await self._provider.health(record)
+            # Counted piece by piece: if it was us who stood still (a suspended machine), that is no silence of the engine.
+            now = self._now()
+            passed, last = min(max(0.0, now - last), self._heartbeat.interval + CHECK_SECONDS), now
+            silent = 0.0 if health is Health.WELL else silent + passed
+            if not self._watched(record):
+                return
+            if health is Health.GONE:
+                await self._lose(record, "its process is gone")
+                return
+            if silent >= self._heartbeat.timeout:
+                await self._lose(record, f"it did not answer for {self._heartbeat.timeout:g} s (heartbeat.timeout)")
+                return
+
+    async def _look(self, record: EngineRecord) -> None:
+        health = await self._provider.health(record)
+        if health is not Health.WELL and self._watched(record):
+            await self._lose(record, "its process is gone" if health is Health.GONE else "it does not answer")
+
+    def _watched(self, record: EngineRecord) -> bool:
+        engine = self._state.engines.get(record.engine_id)
+        same = self._records.get(record.engine_id) is record  # an attached one comes back under the same id
+        return same and engine is not None and engine.state is EngineState.READY
+
+    async def _lose(self, record: EngineRecord, why: str) -> None:
+        """End the engine for sure, then tell its jobs: by then nothing of theirs runs there any more."""
+        reason = f"engine {record.engine_id} ({record.spec.master}) was lost: {why}"
+        logger.warning("%s", reason)
+        foreign = self._state.engines[record.engine_id].foreign
+        if foreign:
+            self._records.pop(record.engine_id)
+            tickets = self._state.gone(record.engine_id)
+        else:
+            tickets = self._state.stop(record.engine_id)
+        slots = [slot for t in tickets if (slot := self._slots.pop(t, None)) is not None]
+        for slot in slots:
+            self._tickets.pop(slot, None)
+        words = await self._provider.last_words(record) if slots else ""
+        if not foreign:
+            await self._end(record, force=True)
+        for slot in slots:
+            if not slot.lost.done():
+                slot.lost.set_result(f"{reason}\n{words}" if words else reason)
+        self._act()
+
+
+def _fenced() -> FencingError:
+    return FencingError("this node hands out no engines any more: it does not lead")
+
+
+def _plain(request: SlotRequest) -> SlotRequest:
+    """An attached engine has the settings that it has; what a job would wish for it makes no other engine of it."""
+    if not request.engine.attached:
+        return request
+    return replace(request, engine=EngineSpec(master=request.engine.master))

@@ -1,0 +1,52 @@
+"""What the API shows of engines and of the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firesteel.engines.command import local_cores
+from firesteel.engines.record import EngineRecord
+from firesteel.resourcemanager.state import Engine, EngineState
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOverview:
+    engine_id: str
+    """While it starts, a name that no engine has."""
+    master: str
+    memory: str
+    cores: int
+    """0 when that is not known."""
+    slots: int
+    free: int
+    state: EngineState
+    since: float
+    """When it was started (seconds since 1970); 0 for one that was attached."""
+    address: str = ""
+    foreign: bool = False
+    """Started by somebody else, who stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceOverview:
+    engines: tuple[EngineOverview, ...]
+    waiting: int
+    """Requests that have no slot yet."""
+    classic: int
+    """Classic drivers, each with the room of one engine."""
+
+
+def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -> EngineOverview:
+    usable = engine.state is EngineState.READY and engine.exclusive_to is None
+    return EngineOverview(
+        engine_id=engine.key,
+        master=engine.spec.master,
+        memory=engine.spec.memory,
+        cores=record.cores if record and not engine.spec.attached else local_cores(engine.spec.master),
+        slots=engine.slots,
+        free=max(0, engine.slots - len(engine.holders)) if usable else 0,
+        state=engine.state,
+        since=record.started_at if record else since,
+        address=record.address if record else "",
+        foreign=engine.foreign,
+    )

@@ -1,0 +1,245 @@
+"""Where engines come from: the protocol, and engines as processes of this machine.
+
+An engine outlives the control plane. So no engine is ended because a task was cancelled: one that was being started or
+stopped is found by the next leader in the engine's directory, which says all there is to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from firesteel.engines import launcher
+from firesteel.engines.java import find_java
+from firesteel.engines.launcher import LaunchOptions
+from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
+from firesteel.errors import EngineLostError, EngineStartError
+from firesteel.files import tail
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+STOPPING = "stopping"
+"""File in an engine's directory: it was told to end. Whoever finds it ends the engine, and gives nobody a slot on it."""
+
+THREADS = 32
+PID_SECONDS = 30.0
+"""How long a process that was just started may take to note its pid."""
+
+
+class Health(Enum):
+    WELL = "answers"
+    SILENT = "does not answer"
+    GONE = "is gone, or was told to end"
+
+
+class EngineProvider(Protocol):
+    """Starts, finds and ends engines.
+
+    Cancelling a call leaves the engine to whoever looks for it next; once the cancelled call has ended, no engine is started
+    that was not there already, and none is told to end that was not told already.
+    """
+
+    async def start(self, spec: EngineSpec) -> EngineRecord:
+        """Start an engine, or attach to one, and wait until it answers.
+
+        Raises FiresteelError or OSError when it does not come up; nothing of it is left running then.
+        """
+        ...
+
+    async def adopt(self, record: EngineRecord) -> EngineRecord:
+        """Wait until an engine of an earlier life answers; its record, completed. Raises EngineLostError."""
+        ...
+
+    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
+        """End an engine and remove what is left of it; with `force`, without asking it first. May be repeated."""
+        ...
+
+    async def health(self, record: EngineRecord) -> Health: ...
+
+    async def last_words(self, record: EngineRecord) -> str:
+        """The end of its log; may be empty."""
+        ...
+
+    async def existing(self) -> Sequence[EngineRecord]:
+        """Engines of earlier lives that may still run."""
+        ...
+
+    async def shared(self) -> Sequence[EngineRecord]:
+        """Engines that a user started for everybody. They are not ours to stop."""
+        ...
+
+
+class _AbandonedError(Exception):
+    """The thread that waits for an engine has nobody to wait for; the engine is left as it is."""
+
+
+class LocalEngineProvider:
+    """Engines as processes of this machine, each noted in `directory` before it starts."""
+
+    def __init__(
+        self,
+        directory: EngineDirectory,
+        options: LaunchOptions,
+        *,
+        shared: EngineDirectory | None = None,
+        token: str = "",
+        patience: float = 30.0,
+    ) -> None:
+        """
+        Args:
+            directory: The engines of one cluster, and of nobody else: all that are found there are ours.
+            options: How to start them.
+            shared: Where `firesteel engine start` notes its engines; None not to use these (`engine.reuse`).
+            token: For attached endpoints (`engine.token`).
+            patience: How long an adopted engine may be silent (`heartbeat.timeout`).
+        """
+        self._directory = directory
+        self._options = options
+        self._shared = shared
+        self._token = token
+        self._patience = patience
+        # Apart, so that engines which hang, each with a thread that waits for its answer, keep nobody from starting one.
+        self._work = ThreadPoolExecutor(THREADS, thread_name_prefix="engines")
+        self._checks = ThreadPoolExecutor(THREADS, thread_name_prefix="engine-health")
+
+    async def start(self, spec: EngineSpec) -> EngineRecord:
+        if spec.attached:
+            return await self._attach(spec)
+        abandoned = threading.Event()
+        launching = asyncio.get_running_loop().run_in_executor(self._work, self._launch, spec, abandoned)
+        try:
+            record = await asyncio.shield(launching)
+            await self._in(self._work, lambda: self._wait_until_ready(record, abandoned))
+        except asyncio.CancelledError:
+            abandoned.set()
+            # A process that is just being started is waited for: none appears after whoever cancelled us went on.
+            await asyncio.wait({launching})
+            launching.exception()
+            raise
+        return record
+
+    def _launch(self, spec: EngineSpec, abandoned: threading.Event) -> EngineRecord:
+        if abandoned.is_set():
+            raise EngineStartError("the start of an engine was given up before it began")
+        find_java(self._options.java_home)  # says what is missing before anything is written down
+        return launcher.start_engine(self._directory, spec, self._options, wait=False)
+
+    def _wait_until_ready(self, record: EngineRecord, abandoned: threading.Event) -> None:
+        def given_up() -> bool:
+            if abandoned.is_set():
+                raise _AbandonedError
+            return False
+
+        try:
+            launcher.wait_until_ready(self._directory, record, self._options, cancelled=given_up)
+        except _AbandonedError:
+            logger.info("engine %s is left to come up by itself", record.engine_id)
+
+    async def _attach(self, spec: EngineSpec) -> EngineRecord:
+        record = dataclasses.replace(launcher.attach(spec.master, self._token), spec=spec)
+        if await self.health(record) is not Health.WELL:
+            raise EngineStartError(
+                f"nothing answers at {spec.master}; start the Spark Connect server there, or change engine.master"
+            )
+        return record
+
+    async def adopt(self, record: EngineRecord) -> EngineRecord:
+        # One that was being started when its starter died has the rest of its time to come up.
+        deadline = max(time.time() + self._patience, record.started_at + self._options.start_timeout)
+        while True:
+            found = record if record.shared else await self._in(self._checks, lambda: self._reloaded(record))
+            match await self.health(found):
+                case Health.WELL:
+                    return found
+                case Health.GONE:
+                    raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) is gone")
+                case Health.SILENT if time.time() > deadline:
+                    raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) does not answer")
+            await asyncio.sleep(0.1)
+
+    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
+        assert not record.shared
+        assert not record.spec.attached
+        abandoned = threading.Event()
+        try:
+            await self._in(self._work, lambda: self._end(record, abandoned, force=force))
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
+
+    def _end(self, record: EngineRecord, abandoned: threading.Event, *, force: bool) -> None:
+        if abandoned.is_set():
+            return
+        record = self._reloaded(record)
+        home = self._directory.home(record.engine_id)
+        if home.is_dir():
+            # An engine takes seconds to end, and answers meanwhile. Who leads by then must not think it well.
+            (home / STOPPING).touch(mode=0o600)
+        launcher.stop_engine(self._directory, record, grace=0 if force else self._options.stop_timeout)
+
+    async def health(self, record: EngineRecord) -> Health:
+        return await self._in(self._checks, lambda: self._health(record))
+
+    def _health(self, record: EngineRecord) -> Health:
+        if record.spec.attached:
+            return Health.WELL if launcher.healthy(record) else Health.SILENT
+        if not record.shared and (self._directory.home(record.engine_id) / STOPPING).exists():
+            return Health.GONE
+        if record.process is None:
+            return Health.SILENT if time.time() - record.started_at < PID_SECONDS else Health.GONE
+        if not record.process.alive:
+            return Health.GONE
+        return Health.WELL if launcher.healthy(record) else Health.SILENT
+
+    async def last_words(self, record: EngineRecord) -> str:
+        directory = self._shared if record.shared else self._directory
+        if directory is None or record.spec.attached:
+            return ""
+        log = directory.log(record.engine_id)
+        return await self._in(self._checks, lambda: tail(log, lines=20))
+
+    async def existing(self) -> Sequence[EngineRecord]:
+        def find() -> list[EngineRecord]:
+            launcher.sweep(self._directory)
+            return [r for r in self._directory.all() if not r.shared]
+
+        return await self._in(self._work, find)
+
+    async def shared(self) -> Sequence[EngineRecord]:
+        directory = self._shared
+        if directory is None:
+            return []
+        return await self._in(self._work, lambda: [r for r in directory.alive() if r.shared])
+
+    async def close(self) -> None:
+        """Give the threads back. Engines stay, and what is under way in a thread goes on."""
+        self._work.shutdown(wait=False)
+        self._checks.shutdown(wait=False)
+
+    def _reloaded(self, record: EngineRecord) -> EngineRecord:
+        """The record with the pid that the process itself wrote meanwhile."""
+        return self._directory.load(record.engine_id) or record
+
+    async def _in(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+def machine_memory() -> str:
+    """The memory of this machine, as an option says it."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{total >> 20}m"
+
+
+def cluster_directory(data_dir: Path, cluster_id: str) -> Path:
+    """Where one cluster keeps its files; its engines apart from those of `firesteel run`, which looks after its own."""
+    return data_dir / "clusters" / cluster_id

@@ -1,0 +1,202 @@
+"""What the ResourceManager knows: engines, who holds what, who waits. No clock, no awaits, no I/O; `core` decides on it."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from firesteel.engines.record import EngineSpec
+from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.types import JobID
+
+Ticket = int
+"""One request, and the slot that it was granted. A job may have asked twice; tickets are never mistaken for each other."""
+
+
+class EngineState(StrEnum):
+    STARTING = "STARTING"
+    READY = "READY"
+    STOPPING = "STOPPING"
+
+
+@dataclass(slots=True)
+class Engine:
+    key: str
+    """The engine's id; while it starts, a name of our own."""
+    spec: EngineSpec
+    slots: int
+    state: EngineState
+    idle_since: float
+    holders: dict[Ticket, JobID] = field(default_factory=dict)
+    exclusive_to: JobID | None = None
+    """Stays set when that job has left: nobody else may use the engine."""
+    foreign: bool = False
+    """Somebody else's (`firesteel engine start`, or attached): used, never stopped, and not counted."""
+    adopted: bool = False
+    """Of an earlier life of the control plane."""
+    fresh: bool = True
+    """No job was ever on it, as far as is known."""
+    started_for: tuple[Ticket, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        return self.state is EngineState.READY and not self.holders
+
+    @property
+    def spent(self) -> bool:
+        return self.idle and self.exclusive_to is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Requests of one shape are interchangeable but for their place in the queue."""
+
+    spec: EngineSpec
+    classic: bool
+    exclusive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    ticket: Ticket
+    request: SlotRequest
+    since: float
+
+    @property
+    def order(self) -> tuple[int, float, Ticket]:
+        return (-self.request.priority, self.request.arrival, self.ticket)
+
+    @property
+    def shape(self) -> Shape:
+        # A classic driver has its JVM alone anyway.
+        return Shape(self.request.engine, self.request.classic, self.request.exclusive and not self.request.classic)
+
+
+class ResourceState:
+    """Changed only through these methods, one per thing that can happen."""
+
+    def __init__(self) -> None:
+        self.engines: dict[str, Engine] = {}
+        self.classic: dict[Ticket, JobID] = {}
+        """Classic drivers: each takes the room of an engine."""
+        self.queues: dict[Shape, list[Waiting]] = {}
+        """By shape, each in the order of the queue, so that a plan costs nothing for those that wait behind others."""
+        self.recovered = False
+        """Whether jobs of an earlier life have taken back what they had. Until then nothing is granted or stopped."""
+        self.warm_not_before = float("-inf")
+        """After a warm engine did not start: when to try again."""
+        self._waiting: dict[Ticket, Waiting] = {}
+        self._held: dict[Ticket, str | None] = {}
+        self._tickets = itertools.count(1)
+        self._names = itertools.count(1)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def rooms_taken(self) -> int:
+        """How much of `engine.max` is used; an engine takes room until it is gone for sure."""
+        return sum(not e.foreign for e in self.engines.values()) + len(self.classic)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def ask(self, request: SlotRequest, now: float) -> Ticket:
+        waiting = Waiting(next(self._tickets), request, now)
+        bisect.insort(self.queues.setdefault(waiting.shape, []), waiting, key=lambda w: w.order)
+        self._waiting[waiting.ticket] = waiting
+        return waiting.ticket
+
+    def leave(self, ticket: Ticket) -> Waiting | None:
+        """Take a request out of the queue; None when it does not wait."""
+        waiting = self._waiting.pop(ticket, None)
+        if waiting is None:
+            return None
+        queue = self.queues[waiting.shape]
+        del queue[bisect.bisect_left(queue, waiting.order, key=lambda w: w.order)]
+        if not queue:
+            del self.queues[waiting.shape]
+        return waiting
+
+    def grant(self, ticket: Ticket, key: str | None) -> None:
+        waiting = self.leave(ticket)
+        assert waiting is not None
+        self._hold(ticket, waiting.request, key)
+
+    def reclaim(self, request: SlotRequest, key: str | None) -> Ticket:
+        """A job of an earlier life holds what it held, whatever the limits are now."""
+        ticket = next(self._tickets)
+        self._hold(ticket, request, key)
+        return ticket
+
+    def _hold(self, ticket: Ticket, request: SlotRequest, key: str | None) -> None:
+        self._held[ticket] = key
+        if key is None:
+            self.classic[ticket] = request.job_id
+            return
+        engine = self.engines[key]
+        engine.holders[ticket] = request.job_id
+        engine.fresh = False
+        if request.exclusive:
+            engine.exclusive_to = request.job_id
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        """Doing it twice, or for a slot whose engine is gone, is harmless."""
+        if ticket not in self._held:
+            return
+        key = self._held.pop(ticket)
+        if key is None:
+            del self.classic[ticket]
+            return
+        engine = self.engines[key]
+        del engine.holders[ticket]
+        if not engine.holders:
+            engine.idle_since = now
+            if engine.foreign:
+                engine.exclusive_to = None  # we cannot make a new one of it
+
+    # -- engines --------------------------------------------------------------------------------------------------
+
+    def start(self, spec: EngineSpec, tickets: tuple[Ticket, ...], *, slots: int, now: float) -> str:
+        """An engine is about to be started; returns its name until it has an id."""
+        key = f"starting-{next(self._names)}"
+        self.engines[key] = Engine(
+            key, spec, slots, EngineState.STARTING, now, foreign=spec.attached, started_for=tickets
+        )
+        return key
+
+    def adopt(self, key: str, spec: EngineSpec, *, slots: int, now: float, foreign: bool = False) -> None:
+        """An engine of an earlier life, or of somebody else, was found; whether it works is to be seen."""
+        self.engines[key] = Engine(
+            key, spec, slots, EngineState.STARTING, now, foreign=foreign, adopted=True, fresh=False
+        )
+
+    def ready(self, key: str, engine_id: str, now: float) -> None:
+        engine = self.engines.pop(key)
+        engine.key, engine.state, engine.idle_since, engine.started_for = engine_id, EngineState.READY, now, ()
+        self.engines[engine_id] = engine
+
+    def start_failed(self, key: str) -> list[Ticket]:
+        """The engine did not come up. Returns the requests it was started for that wait still; they leave the queue."""
+        engine = self.engines.pop(key)
+        return [t for t in engine.started_for if self.leave(t) is not None]
+
+    def stop(self, key: str) -> list[Ticket]:
+        """The engine is being ended: it takes room, but nobody holds it any more. Returns those who did."""
+        engine = self.engines[key]
+        engine.state = EngineState.STOPPING
+        return self._drop(engine)
+
+    def gone(self, key: str) -> list[Ticket]:
+        """The engine is no more. Returns those who held it."""
+        engine = self.engines.pop(key, None)
+        return self._drop(engine) if engine else []
+
+    def _drop(self, engine: Engine) -> list[Ticket]:
+        tickets = list(engine.holders)
+        for ticket in tickets:
+            del self._held[ticket]
+        engine.holders.clear()
+        return tickets

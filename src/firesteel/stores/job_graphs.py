@@ -1,0 +1,127 @@
+"""JobGraphStore: the jobs that were accepted and have not ended. What stands here survives everything (I1)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from firesteel.ha.protocols import NEW, Epoch, StateStore
+from firesteel.jobgraph.model import JobGraph
+from firesteel.types import JobID
+
+from .codec import decode, decode_all, encode, take, take_job_id, take_number, take_optional_number
+
+_PREFIX = "graphs"
+
+
+def digest_of(graph: JobGraph, *, priority: int = 0, initial_client_heartbeat_timeout: float | None = None) -> str:
+    """SHA-256 of everything that makes a submission the one it is, so that a retry is told from another job (I3).
+
+    The order in which options were written does not matter. A graph of megabytes takes milliseconds: use a thread.
+    """
+    parts = [_plain(graph), priority, initial_client_heartbeat_timeout]
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _plain(graph: JobGraph) -> dict[str, Any]:
+    # Without None, a field that a later version adds with the default None leaves the digest as it was.
+    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job as it was accepted."""
+
+    job_id: JobID
+    graph: JobGraph
+    submitted_at: float
+    digest: str
+    """See `digest_of`."""
+    priority: int = 0
+    initial_client_heartbeat_timeout: float | None = None
+    """With one, the job is cancelled when its client is silent for so long."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "job_id": self.job_id,
+            "submitted_at": self.submitted_at,
+            "digest": self.digest,
+            "priority": self.priority,
+            "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
+            "graph": _plain(self.graph),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Submission:
+        """Raises ValueError or KeyError when `data` is not a submission."""
+        return Submission(
+            job_id=take_job_id(data),
+            graph=_graph(data["graph"]),
+            submitted_at=take_number(data, "submitted_at"),
+            digest=take(data, "digest", str),
+            priority=take(data, "priority", int),
+            initial_client_heartbeat_timeout=take_optional_number(data, "initial_client_heartbeat_timeout"),
+        )
+
+
+def _graph(data: object) -> JobGraph:
+    try:
+        return JobGraph.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in ("graph", *first["loc"]))
+        raise ValueError(f"{where}: {first['msg']} ({error.error_count()} problems)") from None
+
+
+class JobGraphStore:
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    async def put(self, submission: Submission, *, epoch: Epoch) -> None:
+        """Accept a job. Raises VersionConflictError when there is one of this id; look at its digest then.
+
+        After a StoreUnavailableError the job may be stored or not: `get` tells.
+        """
+        raw = await asyncio.to_thread(lambda: encode(submission.to_json()))
+        await self._store.put(_path(submission.job_id), raw, epoch=epoch, expected=NEW)
+
+    async def get(self, job_id: JobID) -> Submission | None:
+        """Raises UnreadableRecordError."""
+        stored = await self._store.get(_path(job_id))
+        return None if stored is None else await asyncio.to_thread(_read, _path(job_id), stored.value)
+
+    async def raw(self, job_id: JobID) -> bytes | None:
+        """The bytes as they stand in the store, readable or not."""
+        stored = await self._store.get(_path(job_id))
+        return None if stored is None else stored.value
+
+    async def job_ids(self) -> list[JobID]:
+        return [JobID(path.rpartition("/")[2]) for path in await self._store.paths(_PREFIX)]
+
+    async def recover(self) -> tuple[list[Submission], dict[JobID, str]]:
+        """All jobs in the order in which they were accepted, and why the unreadable ones are; no bad one stops another."""
+        good, bad = await decode_all(await self._store.list(_PREFIX), _read)
+        return sorted(good.values(), key=lambda s: (s.submitted_at, s.job_id)), bad
+
+    async def delete(self, job_id: JobID, *, epoch: Epoch) -> bool:
+        """False when there was none."""
+        return await self._store.delete(_path(job_id), epoch=epoch)
+
+
+def _path(job_id: JobID) -> str:
+    return f"{_PREFIX}/{job_id}"
+
+
+def _read(path: str, raw: bytes) -> Submission:
+    def build(data: Mapping[str, Any]) -> Submission:
+        take_job_id(data, path)
+        return Submission.from_json(data)
+
+    return decode(path, raw, build)

@@ -1,0 +1,243 @@
+"""OperationStore: checkpoints and stops that somebody asked for, and what became of them.
+
+A client triggers under an id of its choice and asks later how it went, of whichever leader there is then (I19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from pydantic import JsonValue
+
+from firesteel.errors import InvalidInputError, JobStateError, OperationNotFoundError, Problem, VersionConflictError
+from firesteel.ha.protocols import NEW, Epoch, StateStore, Stored
+from firesteel.types import JobID
+
+from .codec import (
+    UnreadableRecordError,
+    decode,
+    encode,
+    take,
+    take_job_id,
+    take_number,
+    take_optional_number,
+)
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "operations"
+_TRIGGER_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+class OperationKind(StrEnum):
+    CHECKPOINT = "CHECKPOINT"
+    SAVEPOINT = "SAVEPOINT"
+    STOP = "STOP"
+
+
+class OperationStatus(StrEnum):
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    job_id: JobID
+    trigger_id: str
+    """Chosen by the client; unique within the job."""
+    kind: OperationKind
+    started_at: float
+    status: OperationStatus = OperationStatus.IN_PROGRESS
+    ended_at: float | None = None
+    result: Mapping[str, JsonValue] = field(default_factory=dict)
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "job_id": self.job_id,
+            "trigger_id": self.trigger_id,
+            "kind": self.kind.value,
+            "started_at": self.started_at,
+            "status": self.status.value,
+            "ended_at": self.ended_at,
+            "result": dict(self.result),
+            "error": self.error,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Operation:
+        """Raises ValueError or KeyError when `data` is not an operation."""
+        status = OperationStatus(data["status"])
+        ended_at = take_optional_number(data, "ended_at")
+        if (ended_at is None) != (status is OperationStatus.IN_PROGRESS):
+            raise ValueError(f"an operation that is {status.value} and ended at {ended_at}")
+        return Operation(
+            job_id=take_job_id(data),
+            trigger_id=take(data, "trigger_id", str),
+            kind=OperationKind(data["kind"]),
+            started_at=take_number(data, "started_at"),
+            status=status,
+            ended_at=ended_at,
+            result=take(data, "result", dict),
+            error=take(data, "error", str),
+        )
+
+
+class OperationStore:
+    """Operations by job and trigger id; answers come from memory once `load` has run."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._operations: dict[JobID, dict[str, Operation]] = {}
+
+    async def load(self) -> None:
+        """Fill the memory from the store. Unreadable ones are logged, and go when their job's operations go."""
+        self._operations = {}
+        stored = await self._store.list(_PREFIX)
+        for operation in await asyncio.to_thread(_read_all, stored):
+            self._remember(operation)
+
+    def get(self, job_id: JobID, trigger_id: str) -> Operation | None:
+        return self._operations.get(job_id, {}).get(trigger_id)
+
+    def unfinished(self) -> list[Operation]:
+        return [o for of_job in self._operations.values() for o in of_job.values() if o.ended_at is None]
+
+    async def begin(self, operation: Operation, *, epoch: Epoch) -> Operation:
+        """Record that an operation was asked for, before anything is done about it.
+
+        Returns `operation` itself when it is new and to be carried out. When the same was asked for before under this id,
+        returns that one, which is on its way or has ended.
+
+        Raises:
+            InvalidInputError: the trigger id is not one.
+            JobStateError: the id was used for an operation of another kind.
+        """
+        if not _TRIGGER_ID.fullmatch(operation.trigger_id):
+            problem = Problem(
+                f"'{operation.trigger_id}' is not a trigger id",
+                "use at most 128 letters, digits, dots, dashes and underscores, not beginning with a dot",
+                field="triggerId",
+            )
+            raise InvalidInputError([problem])
+        known = self.get(operation.job_id, operation.trigger_id)
+        if known is None:
+            known = await self._put_new(operation, epoch)
+        if known.kind is not operation.kind:
+            raise JobStateError(
+                f"trigger id {operation.trigger_id} of job {operation.job_id} was used for a {known.kind.value}; "
+                f"it cannot be a {operation.kind.value} too — use a new trigger id"
+            )
+        return known
+
+    async def _put_new(self, operation: Operation, epoch: Epoch) -> Operation:
+        path = _path(operation.job_id, operation.trigger_id)
+        try:
+            await self._store.put(path, encode(operation.to_json()), epoch=epoch, expected=NEW)
+        except VersionConflictError:
+            stored = await self._store.get(path)
+            # Looked at after the last await: a call beside this one may have begun the same operation meanwhile.
+            known = self.get(operation.job_id, operation.trigger_id)
+            if known is not None:
+                return known
+            if stored is None:
+                raise
+            there = _read(path, stored.value)
+            # Equal to the last digit of its time: our own write whose answer was lost, so nobody carries it out yet.
+            operation = operation if there == operation else there
+        self._remember(operation)
+        return operation
+
+    async def complete(
+        self, job_id: JobID, trigger_id: str, *, result: Mapping[str, JsonValue], ended_at: float, epoch: Epoch
+    ) -> Operation:
+        """Record success. See `fail`."""
+        return await self._end(
+            job_id, trigger_id, OperationStatus.COMPLETED, epoch, result=dict(result), ended_at=ended_at
+        )
+
+    async def fail(self, job_id: JobID, trigger_id: str, *, error: str, ended_at: float, epoch: Epoch) -> Operation:
+        """Record failure. Repeating it is harmless: the first outcome stays and is returned.
+
+        Raises:
+            OperationNotFoundError: no such operation was begun.
+            JobStateError: it has ended the other way.
+        """
+        return await self._end(job_id, trigger_id, OperationStatus.FAILED, epoch, error=error, ended_at=ended_at)
+
+    async def _end(
+        self, job_id: JobID, trigger_id: str, status: OperationStatus, epoch: Epoch, **outcome: Any
+    ) -> Operation:
+        known = self.get(job_id, trigger_id)
+        if known is None:
+            raise OperationNotFoundError(f"no operation {trigger_id} of job {job_id} was begun — trigger it first")
+        if known.ended_at is not None:
+            if known.status is not status:
+                raise JobStateError(
+                    f"operation {trigger_id} of job {job_id} is {known.status.value} and cannot become {status.value}"
+                )
+            return known
+        ended = replace(known, status=status, **outcome)
+        await self._store.put(_path(job_id, trigger_id), encode(ended.to_json()), epoch=epoch)
+        self._remember(ended)
+        return ended
+
+    async def expire(self, older_than: float, *, epoch: Epoch) -> int:
+        """Forget the operations that ended before the time `older_than`; how many these were."""
+        old = [
+            o
+            for of_job in self._operations.values()
+            for o in of_job.values()
+            if o.ended_at is not None and o.ended_at < older_than
+        ]
+        for operation in old:
+            await self._store.delete(_path(operation.job_id, operation.trigger_id), epoch=epoch)
+            self._forget(operation.job_id, operation.trigger_id)
+        return len(old)
+
+    async def delete_job(self, job_id: JobID, *, epoch: Epoch) -> None:
+        """Forget all operations of a job, also those that cannot be read."""
+        for path in await self._store.paths(f"{_PREFIX}/{job_id}"):
+            await self._store.delete(path, epoch=epoch)
+            self._forget(job_id, path.rpartition("/")[2])
+
+    def _remember(self, operation: Operation) -> None:
+        self._operations.setdefault(operation.job_id, {})[operation.trigger_id] = operation
+
+    def _forget(self, job_id: JobID, trigger_id: str) -> None:
+        of_job = self._operations.get(job_id, {})
+        of_job.pop(trigger_id, None)
+        if not of_job:
+            self._operations.pop(job_id, None)
+
+
+def _path(job_id: JobID, trigger_id: str) -> str:
+    return f"{_PREFIX}/{job_id}/{trigger_id}"
+
+
+def _read(path: str, raw: bytes) -> Operation:
+    def build(data: Mapping[str, Any]) -> Operation:
+        take_job_id(data, path)
+        operation = Operation.from_json(data)
+        if path != _path(operation.job_id, operation.trigger_id):
+            raise ValueError(f"it is the record of operation {operation.trigger_id}")
+        return operation
+
+    return decode(path, raw, build)
+
+
+def _read_all(stored: Mapping[str, Stored]) -> list[Operation]:
+    operations = []
+    for path, value in stored.items():
+        try:
+            operations.append(_read(path, value.value))
+        except UnreadableRecordError as error:
+            logger.error("an operation is not known any more: %s", error)
+    return operations

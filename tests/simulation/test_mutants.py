@@ -1,0 +1,164 @@
+"""Deliberate bugs, each of which the schedules must catch: a suite that cannot fail proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.simulation.invariants import violations
+from tests.simulation.scenario import Plan, simulate
+from tests.simulation.world import Process
+
+from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.jobmaster import machine
+from firesteel.jobmaster.executor import Presence
+from firesteel.jobmaster.master import JobMaster
+from firesteel.jobmaster.restart import NO_FAILURES
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def fencing_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Process, "check", lambda self, epoch: None)
+
+
+def acknowledged_before_the_write(patch: pytest.MonkeyPatch) -> None:
+    async def submit(self: Dispatcher, submission: Submission) -> None:
+        if not self._known(submission):
+            self._run(submission, None)
+            self._tasks.start(self._services.graphs.put(submission, epoch=self._services.epoch), "put")
+
+    patch.setattr(Dispatcher, "_submit", submit)
+
+
+def cleaned_before_the_result(patch: pytest.MonkeyPatch) -> None:
+    async def look_after(self: Dispatcher, job: Any) -> None:
+        job_id = job.submission.job_id
+        result = await job.runner.run()
+        job.state = job.runner.state
+        await self._services.graphs.delete(job_id, epoch=self._services.epoch)
+        await self._services.results.put_dirty(result, epoch=self._services.epoch)
+        if not job.result.done():
+            job.result.set_result(result)
+        self._start_cleanup(job_id)
+
+    patch.setattr(Dispatcher, "_look_after", look_after)
+
+
+def marked_clean_before_the_outputs(patch: pytest.MonkeyPatch) -> None:
+    original = Dispatcher.__init__
+
+    def init(self: Dispatcher, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        steps = self._cleaner._steps
+        self._cleaner._steps = (steps[0], *steps[3:], *steps[1:3])
+
+    patch.setattr(Dispatcher, "__init__", init)
+
+
+def results_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    async def read(self: Any, job_id: Any) -> None:
+        return None
+
+    patch.setattr("firesteel.stores.job_results.JobResultStore.read", read)
+    patch.setattr("firesteel.stores.job_results.JobResultStore.dirty", lambda self: [])
+
+
+def cancel_acknowledged_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    original = JobMaster._perform
+
+    async def perform(self: JobMaster, instructions: Any, answer: asyncio.Future[None] | None) -> None:
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+            await asyncio.sleep(0.1)
+        await original(self, instructions, answer)
+
+    patch.setattr(JobMaster, "_perform", perform)
+
+
+def counters_are_not_durable(patch: pytest.MonkeyPatch) -> None:
+    original = machine.JobState.of_record
+
+    def of_record(restart: Any, size: int, data: Mapping[str, Any]) -> machine.JobState:
+        return replace(original(restart, size, data), failures=NO_FAILURES)
+
+    patch.setattr(machine.JobState, "of_record", staticmethod(of_record))
+
+
+def recovered_jobs_are_restarted(patch: pytest.MonkeyPatch) -> None:
+    original = machine._recovered
+
+    def recovered(state: machine.JobState, event: machine.Recovered, now: float) -> machine.Step:
+        lost = event.presence is Presence.RUNNING
+        return original(state, machine.Recovered(False, event.presence) if lost else event, now)
+
+    patch.setattr(machine, "_recovered", recovered)
+
+
+def attempts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    def failing(state: Any, attempt: int, failure: Any, labels: Any, now: float) -> machine.Step:
+        if attempt != state.attempt or state.status is not JobStatus.RUNNING:
+            return state, ()
+        entry = machine.ExceptionEntry(failure, now, attempt, labels)
+        return machine._decide(machine._enter(replace(state, pending=entry), JobStatus.FAILING, now), now)
+
+    patch.setattr(machine, "_failing", failing)
+
+
+def duplicates_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_known", lambda self, submission: False)
+
+
+def delay_is_forgotten_by_a_new_leader(patch: pytest.MonkeyPatch) -> None:
+    original = machine._recovered
+
+    def recovered(state: machine.JobState, event: machine.Recovered, now: float) -> machine.Step:
+        return original(replace(state, restart_at=None), event, now)
+
+    patch.setattr(machine, "_recovered", recovered)
+
+
+MUTANTS: list[tuple[Patch, str, dict[str, Any]]] = [
+    (fencing_is_skipped, "I6", {"nodes": 2, "pauses": 4}),
+    (acknowledged_before_the_write, "I1", {"crash": True}),
+    (cleaned_before_the_result, "I1", {"crash": True}),
+    (marked_clean_before_the_outputs, "I12", {"crash": True}),
+    (results_are_not_asked, "I", {"crash": True}),
+    (cancel_acknowledged_before_it_is_durable, "I10", {"crash": True}),
+    (counters_are_not_durable, "I11", {"kills": 6}),
+    (recovered_jobs_are_restarted, "I8", {"kills": 4}),
+    (attempts_are_not_fenced, "I2", {"start_errors": 0.3}),
+    (duplicates_are_not_noticed, "I", {}),
+    (delay_is_forgotten_by_a_new_leader, "I11", {"kills": 6}),
+]
+
+
+@pytest.mark.parametrize(("bug", "invariant", "options"), MUTANTS, ids=[m[0].__name__ for m in MUTANTS])
+def test_bug_is_caught(
+    bug: Patch, invariant: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    caplog.set_level("CRITICAL")
+    plans = list(_plans(**options))
+    bug(monkeypatch)
+    for tried, plan in enumerate(plans):
+        found = violations(simulate(plan))
+        if any(v.startswith(invariant) for v in found):
+            return
+        assert tried < 1000, "too many"
+    pytest.fail(f"{len(plans)} schedules did not notice")
+
+
+def _plans(*, crash: bool = False, **options: Any) -> list[Plan]:
+    if not crash:
+        return [Plan(seed, **options) for seed in range(200)]
+    return [
+        Plan(seed, jobs=2, crash_at=(step, side))
+        for seed in range(12)
+        for step in range(1, 45)
+        for side in ("before", "after")
+    ]

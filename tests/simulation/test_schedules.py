@@ -1,0 +1,81 @@
+"""Seeded schedules with crashes, pauses and lost engines: whatever happens, I1-I12 hold.
+
+A failure names its seed and plan: `simulate(Plan(...))` plays it again.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.simulation.invariants import violations
+from tests.simulation.scenario import Plan, simulate
+
+CHUNK = 25
+
+
+def _plans(first: int, **more: object) -> list[Plan]:
+    return [Plan(seed, **more) for seed in range(first, first + CHUNK)]  # type: ignore[arg-type]
+
+
+def _check(plans: list[Plan]) -> None:
+    found = [v for plan in plans for v in violations(simulate(plan))]
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize("first", range(0, 100, CHUNK))
+def test_no_faults(first: int) -> None:
+    """The control: what the others are compared with."""
+    _check(_plans(first))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_crash_at_every_persistence_step(seed: int) -> None:
+    """F5, exhaustively: the leader of a schedule dies before and after each thing that it makes last."""
+    quiet = simulate(Plan(seed, jobs=2))
+    assert not violations(quiet)
+    steps = quiet.steps
+    assert steps > 10
+    _check([Plan(seed, jobs=2, crash_at=(step, side)) for step in range(1, steps + 1) for side in ("before", "after")])
+
+
+@pytest.mark.parametrize("first", range(10_000, 10_200, CHUNK))
+def test_leader_killed_again_and_again(first: int) -> None:
+    """F1, also while it recovers from the time before."""
+    _check(_plans(first, kills=6, jobs=4))
+
+
+@pytest.mark.parametrize("first", range(20_000, 20_200, CHUNK))
+def test_two_nodes_and_a_leader_that_is_paused_past_its_lease(first: int) -> None:
+    """F4: SIGSTOP, another node leads, SIGCONT."""
+    _check(_plans(first, nodes=2, pauses=3, kills=1))
+
+
+@pytest.mark.parametrize("first", range(30_000, 30_100, CHUNK))
+def test_engines_are_lost(first: int) -> None:
+    """F13, with a control plane that dies in between."""
+    _check(_plans(first, engine_kills=3, kills=2))
+
+
+@pytest.mark.parametrize("first", range(40_000, 40_100, CHUNK))
+def test_store_fails_in_passing(first: int) -> None:
+    """F11: a fifth of all store operations is not answered; half of those happened all the same."""
+    _check(_plans(first, flaky=0.2, kills=2))
+
+
+@pytest.mark.parametrize("first", range(45_000, 45_100, CHUNK))
+def test_starts_that_fail_though_they_succeeded(first: int) -> None:
+    """F16: the answer to a start is an error, and half of these attempts run all the same."""
+    _check(_plans(first, start_errors=0.3, kills=2))
+
+
+@pytest.mark.parametrize("first", range(50_000, 50_100, CHUNK))
+def test_everything_at_once(first: int) -> None:
+    _check(_plans(first, nodes=3, kills=3, pauses=2, engine_kills=2, flaky=0.05, jobs=5))
+
+
+def test_same_seed_same_history() -> None:
+    """Without it a failure could not be looked at twice."""
+    plan = Plan(7, nodes=2, kills=2, pauses=1, jobs=4)
+    first, second = simulate(plan), simulate(plan)
+    assert first.asks == second.asks
+    assert first.world.effects == second.world.effects
+    assert first.world.writes == second.world.writes

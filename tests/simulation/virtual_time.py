@@ -1,0 +1,78 @@
+"""An event loop whose clock jumps to the next timer: hours of waiting take no time, and every run of a seed is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+NODE: ContextVar[object | None] = ContextVar("node", default=None)
+"""The simulated process that the running code belongs to; None for clients and the world itself."""
+
+
+class StalledError(Exception):
+    """Nothing is ready and no timer is set: everybody waits for somebody."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    loop: VirtualTimeLoop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            ready = super().select(0)
+            if not ready:
+                raise StalledError
+            return ready
+        if timeout > 0:
+            self.loop.now += timeout
+        return super().select(0)
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.now = 0.0
+        selector = _JumpingSelector()
+        super().__init__(selector)
+        selector.loop = self
+        self.tasks_of: dict[object, set[asyncio.Task[Any]]] = {}
+        self.set_task_factory(self._make)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self.now
+
+    def _make(self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **kwargs: Any) -> asyncio.Task[T]:
+        task = asyncio.Task(coro, loop=loop, **kwargs)
+        node = NODE.get()
+        if node is not None:
+            mine = self.tasks_of.setdefault(node, set())
+            mine.add(task)
+            task.add_done_callback(mine.discard)
+        return task
+
+    def kill(self, node: object) -> None:
+        """Every task of a process ends where it stands."""
+        for task in list(self.tasks_of.pop(node, ())):
+            task.cancel()
+
+
+async def inline(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """In place of asyncio.to_thread: a real thread would be a source of chance."""
+    await asyncio.sleep(0)
+    return function(*args, **kwargs)
+
+
+def run(main: Callable[[], Awaitable[T]], *, limit: float = 100_000.0) -> T:
+    """Run to the end in virtual time."""
+    loop = VirtualTimeLoop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(main(), limit))
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from tests.stores.store_doubles import job
+
+from firesteel.errors import EnvironmentNotReadyError
+from firesteel.stores import history
+from firesteel.stores.history import ArchiveError, HistoryArchivist
+
+DETAILS = {"state": "FINISHED", "name": "käse"}
+
+
+@pytest.fixture
+def memory_url() -> Iterator[str]:
+    yield "memory://archive/jobs"
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_without_a_url_nothing_is_archived() -> None:
+    async def run() -> None:
+        archivist = HistoryArchivist(None)
+        await archivist.archive(job(1), DETAILS)
+        assert await archivist.read_archive(job(1)) is None
+        assert list(await archivist.list()) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_local_archive_is_one_file_per_job(tmp_path: Path, form: str) -> None:
+    async def run() -> None:
+        directory = tmp_path / "a b[1]" / "jobs"
+        archivist = HistoryArchivist(form.format(directory))
+        assert list(await archivist.list()) == []
+        for number in (2, 1):
+            await archivist.archive(job(number), DETAILS)
+        await archivist.archive(job(1), {"n": 2})
+        assert sorted(os.listdir(directory)) == [f"{job(1)}.json", f"{job(2)}.json"]
+        assert list(await archivist.list()) == [job(1), job(2)]
+        assert await archivist.read_archive(job(1)) == {"n": 2}
+        assert await HistoryArchivist(str(directory)).read_archive(job(2)) == DETAILS
+        assert await archivist.read_archive(job(3)) is None
+
+    asyncio.run(run())
+
+
+def test_an_archive_on_an_object_store(memory_url: str) -> None:
+    async def run() -> None:
+        archivist = HistoryArchivist(memory_url)
+        assert list(await archivist.list()) == []
+        await archivist.archive(job(1), DETAILS)
+        await archivist.archive(job(1), DETAILS)
+        assert list(await archivist.list()) == [job(1)]
+        assert await archivist.read_archive(job(1)) == DETAILS
+        assert list(fsspec.filesystem("memory").store) == [f"/archive/jobs/{job(1)}.json"]
+
+    asyncio.run(run())
+
+
+class RenamingFileSystem(MemoryFileSystem):  # type: ignore[misc]
+    """Like WebHDFS: a rename onto a file that is there is answered with success and does nothing."""
+
+    cachable = False
+    protocol = ("webhdfs",)
+    refuses = False
+    writes: list[str]
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        if not self.refuses and not self.exists(path2):
+            self.store[path2] = self.store.pop(path1)
+
+    def pipe_file(self, path: str, value: bytes, **more: Any) -> None:
+        self.writes.append(path)
+        super().pipe_file(path, value, **more)
+
+
+def test_where_files_can_be_seen_half_written_they_are_renamed_into_place(
+    memory_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = RenamingFileSystem()
+    fs.writes = []
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda _: (fs, "/archive/jobs"))
+
+    async def run() -> None:
+        archivist = HistoryArchivist("webhdfs://host/archive/jobs")
+        await archivist.archive(job(1), DETAILS)
+        await archivist.archive(job(1), {"n": 2})
+        assert await archivist.read_archive(job(1)) == {"n": 2}
+        assert len(fs.writes) == 2
+        assert f"/archive/jobs/{job(1)}.json" not in fs.writes
+        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json"]
+        fs.refuses = True
+        with pytest.raises(ArchiveError, match="was not renamed into place"):
+            await archivist.archive(job(2), DETAILS)
+        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json"]
+
+    asyncio.run(run())
+
+
+def test_bad_archives_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bad = {
+        1: b"",
+        2: b"\x80\x04\x95 a pickle",
+        3: b"[" * 200_000,
+        4: b'{"v": 9, "job_id": "%s", "data": {}}' % job(4).encode(),
+        5: b'{"v": 1, "data": {}}',
+        6: json.dumps({"v": 1, "job_id": job(7), "data": {}}).encode(),
+        8: json.dumps({"v": 1, "job_id": job(8), "data": []}).encode(),
+    }
+    for number, content in bad.items():
+        (tmp_path / f"{job(number)}.json").write_bytes(content)
+    os.mkfifo(tmp_path / f"{job(9)}.json")
+    (tmp_path / f"{job(10)}.json").mkdir()
+    (tmp_path / "README.md").write_text("hello")
+    (tmp_path / f".{job(11)}.json.1.tmp").write_text("{")
+
+    async def run() -> None:
+        archivist = HistoryArchivist(str(tmp_path))
+        await archivist.archive(job(12), DETAILS)
+        assert list(await archivist.list()) == [*map(job, bad), job(12)]
+        for number in bad:
+            assert await archivist.read_archive(job(number)) is None
+            assert job(number) in caplog.text
+        assert await archivist.read_archive(job(9)) is None
+        assert await archivist.read_archive(job(10)) is None
+        assert await archivist.read_archive(job(12)) == DETAILS
+
+    asyncio.run(run())
+
+
+def test_an_archive_of_absurd_size_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        archivist = HistoryArchivist(str(tmp_path))
+        await archivist.archive(job(1), DETAILS)
+        monkeypatch.setattr(history, "_LARGEST", 10)
+        assert await archivist.read_archive(job(1)) is None
+        assert "more than any archive" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_an_archive_that_cannot_be_written_names_the_job_and_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    async def run() -> None:
+        with pytest.raises(ArchiveError, match=rf"job {job(1)} could not be archived.*jobmanager\.archive\.fs\.dir"):
+            await HistoryArchivist(str(tmp_path / "file" / "jobs")).archive(job(1), DETAILS)
+        with pytest.raises(EnvironmentNotReadyError, match=r"jobmanager\.archive\.fs\.dir"):
+            await HistoryArchivist("nonsense://x/y").archive(job(1), DETAILS)
+
+    asyncio.run(run())
