@@ -20,12 +20,12 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.driver.pool import DriverPool
 from firesteel.driver.warm import WarmGateways
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.embedded.runner import EmbeddedJob
 from firesteel.engines.launcher import healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.types import new_job_id
 
 ROOT = "FIRESTEEL_TEST_ROOT"

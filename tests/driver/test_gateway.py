@@ -10,9 +10,9 @@ import pytest
 
 from firesteel.config import Configuration
 from firesteel.driver.gateway import connection, start_gateway
-from firesteel.jobmaster.plan import launch_options
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
+from firesteel.jobmaster.plan import launch_options
 from firesteel.processes import ProcessIdentity
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -15,12 +15,12 @@ from tests.conftest import Cluster
 from tests.driver.test_attempts import files, ids, job, python
 
 from firesteel.config import Configuration, load_configuration
-from firesteel.jobmaster.plan import launch_options
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
 from firesteel.engines.launcher import engine_environment, free_port, healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.failure import FailureKind
+from firesteel.jobmaster.plan import launch_options
 from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

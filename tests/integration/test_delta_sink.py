@@ -16,9 +16,9 @@ from tests.needs import jars
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptState
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
+from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 

@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import Cluster
 from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
 
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobgraph.load import load_pipeline
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from firesteel.embedded.jobs import JobDirectory, JobRecord
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.status import JobStatus
 
 _PHASES = {

@@ -12,9 +12,9 @@ from rich.table import Table
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
 from firesteel.doctor import examine
-from firesteel.jobmaster.plan import launch_options
 from firesteel.embedded.training import current_archive
 from firesteel.errors import EnvironmentNotReadyError
+from firesteel.jobmaster.plan import launch_options
 
 _MARKS = {"ok": "[green]ok[/green]", "warn": "[yellow]warn[/yellow]", "missing": "[red]missing[/red]"}
 

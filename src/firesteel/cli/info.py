@@ -14,10 +14,10 @@ from rich.text import Text
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
 from firesteel.embedded.inspection import inspect
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.load import LoadedPipeline, load_pipeline
 from firesteel.jobgraph.render import tree
+from firesteel.jobmaster.plan import RunPlan
 
 
 @click.command()

@@ -15,11 +15,11 @@ from firesteel.cli import exit_codes
 from firesteel.cli.display import make_display
 from firesteel.cli.options import Given, configured
 from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.embedded.runner import EmbeddedJob
 from firesteel.embedded.supervisor import detach
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Script
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.status import JobStatus
 from firesteel.types import new_job_id, parse_job_id
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from firesteel.config import Configuration
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.jobmaster.plan import RunPlan
 
 
 def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[], bool] = lambda: False) -> EngineRecord:

@@ -10,10 +10,10 @@ from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.driver.pool import DriverPool
 from firesteel.embedded.engines import engine_for
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.errors import FiresteelError, Problem
 from firesteel.files import read_json, tail
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.types import AttemptId, new_job_id
 
 

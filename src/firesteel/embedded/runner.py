@@ -27,13 +27,13 @@ from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.driver.warm import WarmGateways
 from firesteel.embedded.engines import acquire, dispose
 from firesteel.embedded.jobs import JobDirectory, JobRecord
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError, InvalidPipelineError
 from firesteel.failure import Failure, FailureKind
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobmaster.restart import RestartHistory, restart_delay
 from firesteel.processes import ProcessIdentity
 from firesteel.sinks.graph import clear
