@@ -1,4 +1,4 @@
-"""All benchmarks, one command: `python benchmarks/run.py [--quick] [--only startup|queries|compile|trivial] [--json FILE]`."""
+"""All benchmarks, one command: `python benchmarks/run.py [--quick] [--only PART] [--json FILE]`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
-from benchmarks import compiling, queries, startup, trivial
+from benchmarks import compiling, control_plane, queries, startup, trivial
 from benchmarks.dataset import dataset
 from benchmarks.harness import Workbench, console, machine, say
 from benchmarks.pipelines import PIPELINES
 
 from firesteel.spark.session import quiet_client_logs
 
-PARTS = ("startup", "trivial", "compile", "queries")
+PARTS = ("startup", "trivial", "compile", "control", "queries")
 
 
 @click.command(context_settings={"max_content_width": 120})
@@ -70,6 +70,10 @@ def main(
                 report["trivial"] = trivial.run(bench, repetitions=repetitions, submits=1 if quick else 3)
             if "compile" in parts:
                 report["compile"] = compiling.run(bench, repetitions=repetitions)
+            if "control" in parts:
+                report["control"] = control_plane.run(
+                    rounds=rounds, count=200 if quick else 1_000, running=100 if quick else 1_000
+                )
             if "queries" in parts:
                 report["queries"] = {}
                 queries.run(bench, data, report["queries"], rounds=rounds, control=control, only=pipeline)

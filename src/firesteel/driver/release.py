@@ -16,5 +16,6 @@ def main(args: dict[str, Any]) -> int:
     if spec.engine is not None:
         quiet_client_logs()
         for session_id in directory.session_ids(spec.attempt):
-            EngineSession(spec.engine.remote(session_id)).client.release_session()
+            session = EngineSession(spec.engine.remote(session_id))
+            session.client.release_session()
     return 0
