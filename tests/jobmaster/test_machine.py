@@ -351,6 +351,7 @@ STRATEGIES: list[Restart] = [
     ExponentialDelayRestart(initial_delay="1 s", max_delay="10 s", attempts=4),
     FailureRateRestart(max_failures=2, interval="20 s", delay="1 s"),
 ]
+WISHES: list[Event] = [CancelRequested(), StopRequested()]
 DURABLE_BEFORE = (Deploy, Cancel, StopAttempt, WaitForRestart)
 
 
@@ -436,7 +437,7 @@ def walk(seed: int) -> JobStatus:
             event = some_event(r, job, expected)
         else:
             # Only a wish of a user can come before the begin.
-            event = expected.pop() if r.random() < 0.9 else r.choice([CancelRequested(), StopRequested()])
+            event = expected.pop() if r.random() < 0.9 else r.choice(WISHES)
             begun = isinstance(event, Started | Recovered)
         now += r.random()
         before, (job, told) = job, step(job, event, now)

@@ -261,6 +261,9 @@ class JobMaster:
 
     async def _watch(self, number: int) -> None:
         result = await self._services.executor.wait(self._attempt(number))
+        if result.failure is not None and result.failure.kind is FailureKind.ENGINE_LOST:
+            # The driver notices before the next heartbeat: the next attempt must not be given the same engine.
+            await self._suspect()
         labels = await self._labels(result.failure) if result.failure else {}
         self._post(AttemptEnded(number, result, labels))
 
@@ -277,8 +280,7 @@ class JobMaster:
                 return await self._services.executor.fence(self._attempt(number))
             except EngineLostError:
                 # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
-                if self._slot is not None and self._slot.engine is not None:
-                    await self._services.resources.suspect(self._slot.engine.engine_id)
+                await self._suspect()
                 raise
 
         result = await retry(
@@ -289,6 +291,10 @@ class JobMaster:
             what=f"fencing attempt {number} of job {self.submission.job_id}",
         )
         self._post(Fenced(number, result))
+
+    async def _suspect(self) -> None:
+        if self._slot is not None and self._slot.engine is not None:
+            await self._services.resources.suspect(self._slot.engine.engine_id)
 
     async def _wait_for_restart(self, delay: float) -> None:
         await asyncio.sleep(delay)
