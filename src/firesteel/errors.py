@@ -18,7 +18,9 @@
     │   ├── FencingError           a write came from a leader that is no longer one; nothing was written
     │   ├── VersionConflictError   somebody else wrote first
     │   ├── StoreUnavailableError  out of reach or busy; may work later
-    │   └── StoreBrokenError       damaged, read-only, full or of another version; waiting will not mend it
+    │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores.codec)
+    │   └── StoreBrokenError       damaged, read-only, full or of another version; a person has to look at it
+    │       └── StoreFullError     no space; nothing was lost, and it works again once there is some
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
 
@@ -143,6 +145,10 @@ class StoreUnavailableError(StoreError):
 
 class StoreBrokenError(StoreError):
     """Damaged, read-only, full, or written by a newer version. A person has to look at it."""
+
+
+class StoreFullError(StoreBrokenError):
+    """There is no space for the write. Nothing was written; what is there is well."""
 
 
 class ServiceStartError(FiresteelError):

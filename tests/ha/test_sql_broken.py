@@ -11,13 +11,15 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
 
-from firesteel.errors import InvalidConfigError, StoreBrokenError, StoreUnavailableError
+from firesteel.errors import FencingError, InvalidConfigError, StoreBrokenError, StoreFullError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql import database as database_module
+from firesteel.ha.sql.database import Database
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 NOBODY = 65534
@@ -250,7 +252,7 @@ async def full_and_back(
             await services.store.put(f"a/{n}", os.urandom(8000), epoch=epoch)
             acknowledged.append(f"a/{n}")
 
-    with pytest.raises(StoreBrokenError, match=r"disk is full.*make space"):
+    with pytest.raises(StoreFullError, match=r"disk is full.*make space"):
         await put_until_full()
     with pytest.raises(StoreBrokenError, match="disk is full"):
         await services.store.put("b", os.urandom(100_000), epoch=epoch)
@@ -295,6 +297,44 @@ def test_full_disk_refuses_and_is_well_again_with_space() -> None:
             ballast.write_bytes(bytes(max(0, free - 60_000)))
 
         asyncio.run(main())
+
+
+def test_full_disk_costs_a_leader_its_lease_and_not_its_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute without space must not end every node of a cluster: they contend on, and one leads when there is some."""
+    full = False
+    original = Database.write
+
+    @contextlib.contextmanager
+    def write(self: Database) -> Iterator[Any]:
+        if full:
+            raise StoreFullError("the disk is full")
+        with original(self) as connection:
+            yield connection
+
+    monkeypatch.setattr(Database, "write", write)
+
+    async def main() -> None:
+        nonlocal full
+        services = await opened(tmp_path / "cluster.db", lease=0.6)
+        listener, epoch = await lead(services)
+        full = True
+
+        async def revoked() -> bool:
+            return "revoke" in listener.events
+
+        await eventually(revoked)
+        full = False
+
+        async def again() -> bool:
+            return listener.events.count("grant") >= 2
+
+        await eventually(again)
+        assert "error" not in listener.events
+        with pytest.raises(FencingError):
+            await services.store.put("a", b"", epoch=epoch)
+        await services.close()
+
+    asyncio.run(main())
 
 
 def test_database_that_stays_locked_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ class Dispatcher:
         recovered = [s for s in self._recovered.submissions if s.job_id not in ended]
         for job_id, reason in self._recovered.poisoned.items():
             if job_id not in ended:
-                await self._park(job_id, reason)
+                self._tasks.start(self._park_surely(job_id, reason), f"park-{job_id[:8]}")
         jobs = [self._run(s, self._recovered.records.get(s.job_id)) for s in recovered]
         # Slots of earlier lives are taken before new jobs may have them.
         self._tasks.start(self._release_resources(jobs), "recovered")
@@ -214,7 +214,7 @@ class Dispatcher:
         try:
             result = await self._persistently(job.runner.run, f"running job {job_id}")
         except UnreadableRecordError as error:
-            await self._park(job_id, str(error))
+            await self._park_surely(job_id, str(error))
             parked = self._services.results.get(job_id)
             assert parked is not None
             job.result.set_result(parked)
@@ -287,6 +287,9 @@ class Dispatcher:
         for number in await self._services.executor.attempts(job_id):
             self._services.guard()
             await self._services.executor.forget(AttemptId(job_id, number))
+
+    async def _park_surely(self, job_id: JobID, reason: str) -> None:
+        await self._persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
 
     async def _park(self, job_id: JobID, reason: str) -> None:
         """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
@@ -548,10 +551,11 @@ class Dispatcher:
                 await self._cancel_quietly(job)
             try:
                 await services.operations.expire(now - retention, epoch=services.epoch)
+                await services.finished.expire()
             except FencingError:
                 raise
-            except StoreError as error:
-                logger.warning("old operations could not be removed: %s", error)
+            except (StoreError, OSError) as error:
+                logger.warning("what is too old could not be removed: %s", error)
 
     async def _cancel_quietly(self, job: ManagedJob) -> None:
         try:

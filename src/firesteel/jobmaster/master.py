@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
 from firesteel.driver.attempt import AttemptResult
+from firesteel.engines.record import EngineSpec
 from firesteel.errors import (
     EngineError,
     EngineLostError,
@@ -158,14 +159,22 @@ class JobMaster:
         presence, has_slot = None, False
         if state.deployed:
             attempt = self._attempt(state.attempt)
-            request = await self._services.requirements(self.submission)
-            slot = await self._services.resources.reclaim_slot(request, state.engine_id)
+            slot = await self._services.resources.reclaim_slot(await self._earlier_request(), state.engine_id)
             has_slot = slot is not None
             if slot is not None:
                 self._hold(slot, state.attempt)
             presence = await self._services.executor.find(attempt)
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence))
+
+    async def _earlier_request(self) -> SlotRequest:
+        try:
+            return await self._services.requirements(self.submission)
+        except (FiresteelError, OSError) as error:
+            # Its script may be gone by now; what runs does not care, and the engine it runs on is known.
+            logger.warning("job %s: what it needs cannot be found out any more: %s", self.submission.job_id, error)
+            classic = self.state.engine_id is None
+            return SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"), classic=classic)
 
     async def _read(self) -> None:
         while True:

@@ -15,7 +15,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
-from firesteel.errors import InvalidConfigError, Problem, StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.errors import (
+    InvalidConfigError,
+    Problem,
+    StoreBrokenError,
+    StoreError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from firesteel.files import private_dir
 from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
 
@@ -131,7 +138,8 @@ class Database:
             return StoreUnavailableError(f"{self.where} is locked by another process; it may work later ({error})")
         if code in _BROKEN:
             what, fix = _BROKEN[code]
-            return StoreBrokenError(f"{self.where} {what} ({error}); {fix}")
+            kind = StoreFullError if code == sqlite3.SQLITE_FULL else StoreBrokenError
+            return kind(f"{self.where} {what} ({error}); {fix}")
         if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
             return StoreError(f"{self.where} refused a value ({error}); store a smaller one")
         return StoreBrokenError(f"{self.where} cannot be used ({error}); restore it from a backup")

@@ -12,7 +12,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from firesteel.concurrency import OwnedTasks
-from firesteel.errors import FencingError, StoreError, StoreUnavailableError
+from firesteel.errors import FencingError, StoreError, StoreFullError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
 from firesteel.ha.sql.lease import LeaseWatch, holder_is_gone, this_host
@@ -22,6 +22,9 @@ from firesteel.ha.sql.writer import GroupWriter
 from firesteel.processes import ProcessIdentity
 
 logger = logging.getLogger(__name__)
+
+_IN_PASSING = (StoreUnavailableError, StoreFullError)
+"""A disk that is full costs a leader its lease, not its life: it contends again, and leads when there is space."""
 
 
 class SqlLeaderElectionDriver:
@@ -115,7 +118,7 @@ class SqlLeaderElectionDriver:
                     if taken is not None and time.monotonic() < began + self._trusted:
                         self._renewed = began
                         return taken
-            except StoreUnavailableError as error:
+            except _IN_PASSING as error:
                 logger.warning("contender '%s' tries again to look for the leader: %s", self._contender, error)
             await asyncio.sleep(min(self._lease / 5, 0.5))
 
@@ -136,7 +139,7 @@ class SqlLeaderElectionDriver:
             try:
                 async with asyncio.timeout(until - began):
                     renewed = await self._writer.submit(lambda batch: batch.renew(self._holder, epoch))
-            except (TimeoutError, StoreUnavailableError) as error:
+            except (TimeoutError, *_IN_PASSING) as error:
                 logger.warning("contender '%s' could not renew its lease: %r", self._contender, error)
                 pause = self._lease / 20
                 continue
