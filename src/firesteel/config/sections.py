@@ -285,11 +285,6 @@ class DispatcherOptions(Section, prefix="dispatcher"):
         description="How many results of ended jobs are remembered; the id of one that was forgotten may be used again.",
         since="0.1",
     )
-    client_heartbeat_timeout: PositiveDuration = option(
-        default=180.0,
-        description="A job that was submitted with a client heartbeat is cancelled when its client is silent for so long.",
-        since="0.1",
-    )
     operation_retention: PositiveDuration = option(
         default=600.0,
         description="How long the outcome of a checkpoint or stop can be asked for after it has ended.",

@@ -33,7 +33,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.execution_graph import execution_graph
 from firesteel.jobmaster.machine import JobState
-from firesteel.jobmaster.runner import JobManagerRunner
+from firesteel.jobmaster.runner import JobManagerRunner, fence_all
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
@@ -103,6 +103,7 @@ class Dispatcher:
         self._cleaner = ResourceCleaner(
             [
                 CleanupStep("archive", self._archive),
+                CleanupStep("history", self._write_history),
                 CleanupStep("outputs", self._clear_outputs),
                 CleanupStep("attempts", self._forget_attempts),
                 CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
@@ -274,7 +275,12 @@ class Dispatcher:
         progress = await self._progress(job_id, state)
         data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
         await self._services.finished.put(job_id, result.ended_at, data)
-        await self._services.archivist.archive(job_id, data)
+
+    async def _write_history(self, job_id: JobID) -> None:
+        """The archive shows what the live view showed last (I26)."""
+        data = await self._services.finished.get(job_id)
+        if data is not None:
+            await self._services.archivist.archive(job_id, data)
 
     async def _clear_outputs(self, job_id: JobID) -> None:
         result = self._services.results.get(job_id)
@@ -302,13 +308,7 @@ class Dispatcher:
             if raw is not None:
                 await services.parked.put(Parked(job_id, path, raw, reason, services.now()), epoch=services.epoch)
         # Whatever an earlier leader started for it must not run on unseen.
-        for number in await services.executor.attempts(job_id):
-            await retry(
-                lambda number=number: services.executor.fence(AttemptId(job_id, number)),  # type: ignore[misc]
-                services.backoff,
-                on=(FiresteelError, OSError),
-                what=f"fencing job {job_id}",
-            )
+        await fence_all(job_id, services.executor, services.guard, services.backoff)
         now = services.now()
         failure = Failure(FailureKind.INTERNAL, f"what was stored of the job cannot be read: {reason}")
         result = JobResult(
@@ -395,8 +395,8 @@ class Dispatcher:
 
     async def stop_job(self, job_id: JobID, trigger_id: str) -> None:
         job = self._live_job(job_id)
-        if job.submission.graph.mode is not Mode.STREAMING:
-            raise JobStateError(f"job {job_id} is a batch job, which cannot stop half-way; cancel it instead")
+        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
+            raise JobStateError(f"job {job_id} cannot stop half-way, only streaming graphs can; cancel it instead")
         if job.status is not JobStatus.RUNNING:
             raise JobStateError(f"job {job_id} is {job.status}; only running jobs can be stopped")
         await self._begin(job_id, trigger_id, OperationKind.STOP)

@@ -81,5 +81,5 @@ class DispatcherGateway(Protocol):
     async def request_cluster_overview(self) -> ClusterOverview: ...
 
     async def shut_down(self) -> None:
-        """End this cluster's control plane on every node that hears of it; running jobs go on without it."""
+        """End this node, which leads; running jobs go on, and another node of the cluster, if there is one, leads next."""
         ...

@@ -125,6 +125,8 @@ class Recovered:
     has_slot: bool
     presence: Presence | None
     """What became of the attempt that may have been running; None when there was none."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """For the failure, should its engine be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,9 +358,12 @@ def _recovered(state: JobState, event: Recovered, now: float) -> Step:
             # The intent was written and then we died: it is the same attempt, with the same ids.
             return _enter(state, JobStatus.RUNNING, now), (Deploy(state.attempt),)
         case _:
-            lost = Failure(FailureKind.ENGINE_LOST, f"engine {state.engine_id} was gone when the job was recovered")
-            state = _enter(replace(state, pending=ExceptionEntry(lost, now, state.attempt)), JobStatus.FAILING, now)
-            return state, (Fence(state.attempt),)
+            entry = ExceptionEntry(gone(state), now, state.attempt, event.labels)
+            return _enter(replace(state, pending=entry), JobStatus.FAILING, now), (Fence(state.attempt),)
+
+
+def gone(state: JobState) -> Failure:
+    return Failure(FailureKind.ENGINE_LOST, f"engine {state.engine_id} was gone when the job was recovered")
 
 
 def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
@@ -56,6 +56,7 @@ from firesteel.jobmaster.machine import (
     StopRequested,
     WaitForRestart,
     Watch,
+    gone,
     step,
 )
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
@@ -149,6 +150,8 @@ class JobMaster:
             await self._tasks.close()
             self._release_slot()
             self._refuse_askers()
+            if not self.state.status.terminal:
+                self.state = replace(self.state, status=JobStatus.SUSPENDED)
             if not self._outcome.done():
                 self._outcome.cancel()
             elif not self._outcome.cancelled():
@@ -165,7 +168,7 @@ class JobMaster:
                 self._hold(slot, state.attempt)
             presence = await self._services.executor.find(attempt)
         self.reclaimed.set()
-        self._post(Recovered(has_slot, presence))
+        self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
 
     async def _earlier_request(self) -> SlotRequest:
         try:

@@ -7,15 +7,16 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firesteel.concurrency import retry
-from firesteel.errors import FiresteelError, JobStateError, NotLeadingError, StoreError
+from firesteel.concurrency import Backoff, retry
+from firesteel.errors import FencingError, FiresteelError, JobStateError, NotLeadingError, StoreError
 from firesteel.failure import Failure, FailureKind
+from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
-from firesteel.types import AttemptId
+from firesteel.types import AttemptId, JobID
 
 MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterServices], JobMaster]
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class JobManagerRunner:
         except Exception as error:
             # A bug of ours, or a record that cannot be understood: this job ends here, the others do not notice.
             logger.exception("the JobMaster of job %s broke", job_id)
-            await self._fence_everything()
+            await fence_all(job_id, self._services.executor, self._services.guard, self._services.backoff)
             failure = Failure(FailureKind.INTERNAL, f"the JobMaster broke: {type(error).__name__}: {error}")
             finish = Finish(JobStatus.FAILED, failure)
         finally:
@@ -101,18 +102,6 @@ class JobManagerRunner:
             raise NotLeadingError("this node looks after the job no more; ask the new leader")
         return self.master
 
-    async def _fence_everything(self) -> None:
-        """Nothing of a job that is given up may go on, whichever attempts its record did or did not know."""
-        executor = self._services.executor
-        for number in await executor.attempts(self.submission.job_id):
-            attempt = AttemptId(self.submission.job_id, number)
-            await retry(
-                lambda attempt=attempt: executor.fence(attempt),  # type: ignore[misc]
-                self._services.backoff,
-                on=(FiresteelError, OSError),
-                what=f"fencing attempt {attempt}",
-            )
-
     def _result(self, finish: Finish) -> JobResult:
         state = self.state
         return JobResult(
@@ -127,4 +116,18 @@ class JobManagerRunner:
             restarts=state.restarts,
             digest=self.submission.digest,
             stopped=state.stopped,
+        )
+
+
+async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Callable[[], None], backoff: Backoff) -> None:
+    """Nothing of a job that is given up may go on, whichever attempts its record did or did not know."""
+    for number in await executor.attempts(job_id):
+        attempt = AttemptId(job_id, number)
+
+        async def once(attempt: AttemptId = attempt) -> None:
+            guard()
+            await executor.fence(attempt)
+
+        await retry(
+            once, backoff, on=(FiresteelError, OSError), but_not=(FencingError,), what=f"fencing attempt {attempt}"
         )

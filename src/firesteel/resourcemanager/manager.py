@@ -99,8 +99,8 @@ class ResourceManager:
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the engines of earlier lives. Whether each works is found out in the background, so one that hangs delays
-        only the jobs that were on it."""
+        """Find the engines of earlier lives. Whether each works is found out in the background; one that hangs delays the
+        jobs that were on it, and new grants, for as long as `heartbeat.timeout`."""
         mine, shared = await asyncio.gather(self._provider.existing(), self._provider.shared())
         for record in mine:
             self._records[record.engine_id] = record
