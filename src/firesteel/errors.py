@@ -20,7 +20,7 @@
     │   ├── StoreUnavailableError  out of reach or busy; may work later
     │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores.codec)
     │   └── StoreBrokenError       damaged, read-only, full or of another version; a person has to look at it
-    │       └── StoreFullError     no space; nothing was lost, and it works again once there is some
+    │       └── StoreFailingError  its disk is full or fails; nothing was written, and it may work again
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
 
@@ -147,8 +147,8 @@ class StoreBrokenError(StoreError):
     """Damaged, read-only, full, or written by a newer version. A person has to look at it."""
 
 
-class StoreFullError(StoreBrokenError):
-    """There is no space for the write. Nothing was written; what is there is well."""
+class StoreFailingError(StoreBrokenError):
+    """The disk has no space for the write, or could not do it. Nothing was written; what is there is well."""
 
 
 class ServiceStartError(FiresteelError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -36,7 +36,9 @@ class Failure:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Failure:
-        return Failure(**{**data, "kind": FailureKind(data["kind"])})
+        """Fields that a newer version added are left out."""
+        known = {f.name for f in fields(Failure)}
+        return Failure(**{k: v for k, v in data.items() if k in known} | {"kind": FailureKind(data["kind"])})
 
     def __str__(self) -> str:
         where = f" in vertex '{self.vertex}'" if self.vertex else ""

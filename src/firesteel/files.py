@@ -22,9 +22,14 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o600, durabl
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        os.write(fd, raw)
+        left = memoryview(raw)
+        while left:  # a disk that is nearly full takes a part and says so only in the number of bytes
+            left = left[os.write(fd, left) :]
         if durable:
             os.fsync(fd)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     finally:
         os.close(fd)
     temporary.replace(path)

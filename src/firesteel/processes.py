@@ -27,7 +27,12 @@ class ProcessIdentity:
 
     @property
     def alive(self) -> bool:
-        return _start_mark(self.pid) == self.started
+        try:
+            return _start_mark(self.pid) == self.started
+        except OSError:
+            # No descriptor left to look with, for example (F24). Who takes a live process for a dead one does worse
+            # things than who waits for a dead one.
+            return _exists(self.pid)
 
     def signal(self, number: int, *, group: bool = False) -> bool:
         """Send a signal to the process (or to its whole group); False when it is gone already."""
@@ -97,11 +102,22 @@ def reap(process: ProcessIdentity, timeout: float = 5.0) -> None:
         pass  # somebody else's child
 
 
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _start_mark(pid: int) -> str:
+    """When the process began, as the system writes it; empty when there is none, or only a zombie. May raise OSError."""
     if _PROC.is_dir():
         try:
             text = (_PROC / str(pid) / "stat").read_text()
-        except (OSError, UnicodeDecodeError):
+        except (FileNotFoundError, ProcessLookupError, UnicodeDecodeError):
             return ""
         # The command name, in parentheses, may hold anything; fields count from behind its closing one.
         fields = text.rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A simulated cluster for tests of one thing at a time: nodes as in production on the simulated world, with faults on demand."""
+"""A simulated cluster for tests of one thing at a time: production nodes on the simulated world, with faults on demand."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class FaultyExecutor(SimExecutor):
         super().__init__(process)
         self.faults = faults
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
-        if self.faults.fences:
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False) -> AttemptResult:
+        if self.faults.fences and not unreachable:
             await self.process.touch()
             raise self.faults.fences.pop(0)
-        return await super().fence(attempt)
+        return await super().fence(attempt, unreachable=unreachable)
 
     async def forget(self, attempt: AttemptId) -> None:
         if self.faults.forgets:
@@ -155,6 +155,7 @@ class Cluster:
             )
             self.runners[process] = runner
             await runner.start()
+            await process.election_.renew()
 
         self._inside(process, live())
         return process
@@ -285,9 +286,12 @@ class Cluster:
     # -- looking --------------------------------------------------------------------------------------------------
 
     def stored(self, path: str) -> dict[str, Any]:
-        """What stands in the store; empty when nothing does."""
+        """What stands in the store; empty when nothing does, or nothing that can be read."""
         found = self.world.data.get(path)
-        return json.loads(found.value) if found is not None else {}
+        try:
+            return dict(json.loads(found.value)) if found is not None else {}
+        except ValueError:
+            return {}
 
     def put(self, path: str, value: bytes) -> None:
         """By a hand that is not ours."""

@@ -72,6 +72,7 @@ def test_submission_to_a_leader_that_is_none_any_more(tmp_path: Path) -> None:
             await cluster.submit(job)
         with pytest.raises(NotLeadingError):
             _ = cluster.runners[first].dispatcher
+        assert not cluster.world.data
 
     once(tmp_path, main)
 

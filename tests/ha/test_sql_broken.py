@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
 
-from firesteel.errors import FencingError, InvalidConfigError, StoreBrokenError, StoreFullError, StoreUnavailableError
+from firesteel.errors import (
+    FencingError,
+    InvalidConfigError,
+    StoreBrokenError,
+    StoreFailingError,
+    StoreUnavailableError,
+)
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql import database as database_module
 from firesteel.ha.sql.database import Database
@@ -252,7 +258,7 @@ async def full_and_back(
             await services.store.put(f"a/{n}", os.urandom(8000), epoch=epoch)
             acknowledged.append(f"a/{n}")
 
-    with pytest.raises(StoreFullError, match=r"disk is full.*make space"):
+    with pytest.raises(StoreFailingError, match=r"disk is full.*make space"):
         await put_until_full()
     with pytest.raises(StoreBrokenError, match="disk is full"):
         await services.store.put("b", os.urandom(100_000), epoch=epoch)
@@ -307,7 +313,7 @@ def test_full_disk_costs_a_leader_its_lease_and_not_its_life(tmp_path: Path, mon
     @contextlib.contextmanager
     def write(self: Database) -> Iterator[Any]:
         if full:
-            raise StoreFullError("the disk is full")
+            raise StoreFailingError("the disk is full")
         with original(self) as connection:
             yield connection
 

@@ -112,6 +112,8 @@ class Resources:
         await self.reclaim_gate.wait()
         return self._slot(request) if self.reclaimable else None
 
+    def expect(self, engine_ids: Sequence[str | None]) -> None: ...
+
     def recovered(self) -> None: ...
 
     def release_slot(self, slot: Slot) -> None:
@@ -170,10 +172,10 @@ class Executor:
         if self.stop_errors:
             raise self.stop_errors.pop(0)
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
-        self.log.append(f"fence {attempt.number}")
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False) -> AttemptResult:
+        self.log.append(f"fence {attempt.number}{' unreachable' if unreachable else ''}")
         await self.fence_gate.wait()
-        if self.fence_errors:
+        if self.fence_errors and not unreachable:
             raise self.fence_errors.pop(0)
         return self.fenced
 
@@ -185,6 +187,9 @@ class Executor:
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         return self.left
+
+    async def prune(self, job_id: JobID, keep: int) -> None:
+        self.log.append(f"prune to {keep}")
 
     async def forget(self, attempt: AttemptId) -> None: ...
 
@@ -269,17 +274,23 @@ class Desk:
 
 
 def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    to_thread = asyncio.to_thread
+    """In virtual time, in which threads would be a source of chance: what is for them is done at once."""
 
-    async def inline(function: Callable[..., Any], /, *args: Any) -> Any:
-        await asyncio.sleep(0)
-        return function(*args)
+    async def inside() -> None:
+        loop = asyncio.get_running_loop()
 
-    asyncio.to_thread = inline  # type: ignore[assignment]
-    try:
-        run(main)
-    finally:
-        asyncio.to_thread = to_thread
+        def in_place(_: object, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+            done = loop.create_future()
+            try:
+                done.set_result(function(*args))
+            except Exception as error:
+                done.set_exception(error)
+            return done
+
+        loop.run_in_executor = in_place  # type: ignore[assignment,method-assign]
+        await main()
+
+    run(inside)
 
 
 def record_of(**more: Any) -> dict[str, Any]:
@@ -398,13 +409,7 @@ def test_cancel_is_durable_before_it_is_acknowledged(stage: Stage, acts: list[st
         desk = Desk()
         await stage(desk)
         before = len(desk.log)
-        answer = await asked(desk) if stage is not reconciling else None
-        if answer is None:  # what became of its attempt is found out first
-            desk.store.gate.clear()
-            answer = asyncio.get_running_loop().create_task(desk.master.cancel())
-            await asyncio.sleep(1)
-            desk.executor.find_gate.set()
-            await asyncio.sleep(LONG)
+        answer = await asked(desk)
         assert not answer.done()
         assert not [w for w in desk.log[before:] if w.startswith(("cancel", "fence"))]
         desk.store.gate.set()
@@ -474,11 +479,6 @@ def test_cancel_of_an_ended_job() -> None:
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="JobMaster._cancel does not survive an error of executor.cancel: the JobMaster breaks and the runner makes the "
-    "job FAILED although its cancel was acknowledged",
-)
 def test_cancel_that_the_executor_cannot_begin_still_ends_in_a_fence() -> None:
     async def main() -> None:
         desk = Desk()
@@ -535,11 +535,6 @@ def test_stop_of_a_job_that_does_not_run(stage: Stage) -> None:
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="an error of executor.stop (a full disk, say) breaks the JobMaster: the running job is fenced and FAILED by "
-    "its runner because somebody asked it to stop",
-)
 def test_stop_that_cannot_be_told_does_not_break_the_job() -> None:
     async def main() -> None:
         desk = Desk()
@@ -722,7 +717,8 @@ def test_engine_that_is_lost_after_it_was_given_back_does_not_concern_the_job() 
     async def main() -> None:
         desk = Desk()
         await restarting(desk)
-        desk.resources.slots[0].lost.set_result("engine e1 was lost")
+        if not (lost := desk.resources.slots[0].lost).done():
+            lost.set_result("engine e1 was lost")
         await desk.until("watch 2")
         await asyncio.sleep(LONG)
         assert desk.master.state.status is JobStatus.RUNNING
@@ -731,11 +727,6 @@ def test_engine_that_is_lost_after_it_was_given_back_does_not_concern_the_job() 
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="JobMaster._hold starts a task that waits for the loss of the slot and is never ended when the slot is given "
-    "back: a job that restarts for months keeps a task, a slot and an engine record of each attempt",
-)
 def test_restarts_leave_nothing_behind() -> None:
     async def main() -> None:
         desk = Desk(restarts=50)
@@ -803,24 +794,25 @@ def test_write_of_an_old_leader_ends_its_work_on_the_job() -> None:
     play(main)
 
 
-@pytest.mark.parametrize("act", ["start", "fence"])
+@pytest.mark.parametrize("act", ["start", "fence", "cancel", "stop"])
 def test_nothing_is_done_by_a_node_that_may_not_lead(act: str) -> None:
     async def main() -> None:
         desk = Desk()
         if act == "start":
-            desk.resources.gate.clear()
-            desk.begin()
-            await desk.until("request")
+            await waiting_for_a_slot(desk)
             desk.leads = False
             desk.resources.gate.set()
         else:
             await running(desk)
             desk.leads = False
-            desk.executor.end(1, FAILED)
+            if act == "fence":
+                desk.executor.end(1, FAILED)
+            else:
+                with pytest.raises(FencingError):
+                    await (desk.master.cancel() if act == "cancel" else desk.master.stop())
         with pytest.raises(FencingError):
             await desk.finish()
-        assert not [w for w in desk.log if w.startswith(act) and act != "start"]
-        assert (act == "start") == ("start 1" not in desk.log)
+        assert f"{act} 1" not in desk.log
 
     play(main)
 
@@ -881,10 +873,6 @@ def test_cancel_that_did_not_become_durable_is_not_told_as_done(stage: Stage) ->
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a wish that comes after JobMaster.run has ended is put into a mailbox that nobody reads, and hangs",
-)
 def test_whoever_asks_after_that_is_told_too() -> None:
     async def main() -> None:
         desk = Desk()
@@ -947,6 +935,22 @@ def test_engine_that_is_gone_costs_an_attempt() -> None:
         assert acts == ["fence 1", "start 2"]
         (entry,) = desk.master.state.exceptions
         assert "engine e9 was gone" in entry.failure.message
+
+    play(main)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a recovered job that is to be cancelled reclaims no slot, so JobMaster._fence takes an engine that does not "
+    "answer for one that is surely ended: nobody looks at it, and the session may go on there after CANCELED",
+)
+def test_silent_engine_of_a_job_that_is_to_be_cancelled_is_looked_at() -> None:
+    async def main() -> None:
+        desk = Desk()
+        desk.executor.fence_errors = [EngineLostError("it does not answer")]
+        desk.begin(record_of(cancel_requested=True))
+        assert await desk.finish() == Finish(JobStatus.CANCELED)
+        assert desk.log.index("suspect e9") < max(i for i, w in enumerate(desk.log) if w.startswith("fence 1"))
 
     play(main)
 
@@ -1028,7 +1032,7 @@ def test_running_attempt_survives_a_failover_after_its_script_was_removed() -> N
 class Broken(JobMaster):
     """A bug of ours."""
 
-    async def run(self) -> Finish:
+    async def _request_slot(self) -> None:
         raise ZeroDivisionError("a bug")
 
 
@@ -1080,11 +1084,6 @@ def test_job_that_has_a_result_never_runs() -> None:
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="while the runner fences the attempts of a broken JobMaster, a wish goes to that JobMaster's mailbox, which "
-    "nobody reads any more: cancel and stop hang for ever",
-)
 def test_wish_for_a_job_whose_job_master_broke_is_answered() -> None:
     async def main() -> None:
         desk = Desk()

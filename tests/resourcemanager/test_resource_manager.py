@@ -264,8 +264,29 @@ def test_other_errors_of_a_start(tmp_path: Path, error: Exception) -> None:
             with pytest.raises(FencingError):
                 await desk.run("b")
             assert not asked.done()  # not refused: the next leader serves it
+            assert desk.unexpected == [error]  # whoever leads this leadership must hear that it has ended
+            desk.unexpected.clear()
 
     play(scene, tmp_path)
+
+
+def test_silent_engine_of_an_earlier_life_keeps_only_its_own_jobs_waiting(tmp_path: Path) -> None:
+    """I9: what jobs of an earlier life may take back is kept for them; all else is free at once."""
+
+    async def scene(desk: Desk) -> None:
+        [mine] = await desk.provider.existing()
+        desk.manager.expect([mine.engine_id, mine.engine_id])
+        waiting = desk.ask("new")
+        await desk.looks(3)
+        assert not waiting.done()
+        first = await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), mine.engine_id)
+        assert first is not None
+        await desk.looks(3)
+        assert not waiting.done()
+        await desk.manager.reclaim_slot(SlotRequest(JobID("b"), X), mine.engine_id)
+        assert (await waiting).engine == mine
+
+    play(scene, tmp_path, recovered=False, prepare=lambda p: p.left.append(record("old", X)), engine__max="1")
 
 
 def test_cancelled_request_leaves_the_queue(tmp_path: Path) -> None:
@@ -581,6 +602,8 @@ def test_manager_that_does_not_lead_for_certain_does_not_act(tmp_path: Path) -> 
         assert desk.provider.log == ["start local[1]"]
         with pytest.raises(FencingError):
             await desk.run("b")
+        assert [type(e) for e in desk.unexpected] == [FencingError]
+        desk.unexpected.clear()
 
     play(scene, tmp_path)
 

@@ -42,11 +42,17 @@ class Plan:
     nodes: int = 1
     crash_at: tuple[int, str] | None = None
     """The persistence step of the first leader at which it dies."""
+    pause_at: int = 0
+    """The persistence step of the first leader at which it is stopped for longer than its lease."""
     kills: int = 0
     pauses: int = 0
     engine_kills: int = 0
     flaky: float = 0.0
     start_errors: float = 0.0
+    doubts: float = 0.0
+    nasty: float = 0.0
+    silences: int = 0
+    """Engines that stop answering."""
     cancels: bool = True
     stops: bool = True
     repeats: bool = True
@@ -79,6 +85,9 @@ class History:
     settled: bool = False
     fatal: list[BaseException] = field(default_factory=list)
     engine_kills: list[tuple[float, str]] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    faults: list[float] = field(default_factory=list)
+    """When a control plane died or stood still."""
 
     def acked(self, what: str) -> list[Ask]:
         return [a for a in self.asks if a.what == what and a.acked is not None]
@@ -122,9 +131,12 @@ class Simulation:
         process = Process(self.world, f"node-{self.started}")
         process.flaky = self.plan.flaky
         process.start_errors = self.plan.start_errors
+        process.doubts, process.nasty = self.plan.doubts, self.plan.nasty
         if self.started == 1:
             process.crash_at = self.plan.crash_at
+            process.pause_at = self.plan.pause_at
         process.on_crash = self._crashed
+        process.on_pause = lambda: self.history.faults.append(self.world.now)
         finished = ExecutionGraphInfoStore(
             self.directory, max_count=100, max_age=1e9, cache_bytes=1 << 20, now=lambda: self.world.now
         )
@@ -155,6 +167,7 @@ class Simulation:
             )
             self.dispatchers[process] = runner
             await runner.start()
+            await process.election_.renew()
 
         self.inside(process, live())
         return process
@@ -175,6 +188,7 @@ class Simulation:
 
     def _crashed(self, process: Process) -> None:
         self.history.crashes += 1
+        self.history.faults.append(self.world.now)
         assert isinstance(self.loop, VirtualTimeLoop)
         if process.name == "node-1":
             self.history.steps = process.steps
@@ -232,6 +246,7 @@ class Simulation:
         if self.plan.cancels and fate < 0.35:
             await self.ask("cancel", job_id, lambda d: d.cancel_job(job_id))
         elif streaming:
+            await self.ask("checkpoint", job_id, lambda d: d.trigger_checkpoint(job_id, "c1"))
             await self.ask("stop", job_id, lambda d: d.stop_job(job_id, "t1"))
             await asyncio.sleep(200)
             await self.ask("cancel", job_id, lambda d: d.cancel_job(job_id))
@@ -284,7 +299,8 @@ class Simulation:
 
     async def faults(self) -> None:
         plan, r = self.plan, self.random
-        todo = ["kill"] * plan.kills + ["pause"] * plan.pauses + ["engine"] * plan.engine_kills
+        todo = ["kill"] * plan.kills + ["pause"] * plan.pauses
+        todo += ["engine"] * plan.engine_kills + ["silence"] * plan.silences
         r.shuffle(todo)
         for fault in todo:
             await asyncio.sleep(r.random() * 15)
@@ -294,6 +310,10 @@ class Simulation:
             elif fault == "pause" and leader is not None and leader.alive and not leader.paused:
                 leader.pause()
                 self.loop.call_later(LEASE * (0.2 + 3 * r.random()), leader.resume)
+            elif fault == "silence" and self.world.engines:
+                victim = r.choice(sorted(self.world.engines))
+                self.history.engine_kills.append((self.world.now, victim))
+                self.world.silent.add(victim)
             elif fault == "engine" and self.world.engines:
                 victim = r.choice(sorted(self.world.engines))
                 self.history.engine_kills.append((self.world.now, victim))
@@ -311,6 +331,9 @@ class Simulation:
         while self.world.now < deadline and not self._clean():  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(1.0)
         self.history.settled = self._clean()
+        # Nothing runs any more: every engine is idle, and must have been stopped by whoever leads after this.
+        await asyncio.sleep(400)
+        self.history.orphans = sorted(self.world.engines)
         first = next((p for p in self.dispatchers if p.name == "node-1"), None)
         if first is not None and first.alive:
             self.history.steps = first.steps

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from tests.simulation.invariants import violations
 from tests.simulation.scenario import Plan, simulate
-from tests.simulation.world import Process
+from tests.simulation.world import Process, SimElection
 
 from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.jobmaster import machine
 from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.restart import NO_FAILURES
+from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 
@@ -123,6 +125,41 @@ def delay_is_forgotten_by_a_new_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "_recovered", recovered)
 
 
+def nobody_looks_at_the_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimElection, "holds", lambda self, epoch: True)
+
+
+def cancel_is_obeyed_late(patch: pytest.MonkeyPatch) -> None:
+    original = JobMaster._cancel
+
+    async def cancel(self: JobMaster, number: int) -> None:
+        await asyncio.sleep(15)
+        await original(self, number)
+
+    patch.setattr(JobMaster, "_cancel", cancel)
+
+
+def fenced_leader_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
+    async def reconsider(self: DispatcherRunner, epoch: Any) -> None:
+        return None
+
+    patch.setattr(DispatcherRunner, "_reconsider", reconsider)
+
+
+def system_errors_break_the_job(patch: pytest.MonkeyPatch) -> None:
+    async def impatiently(self: JobMaster, action: Any, what: str) -> Any:
+        return await action()
+
+    patch.setattr(JobMaster, "_patiently", impatiently)
+
+
+def stray_engines_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    async def find(self: ResourceManager) -> None:
+        return None
+
+    patch.setattr(ResourceManager, "_find_strays", find)
+
+
 MUTANTS: list[tuple[Patch, str, dict[str, Any]]] = [
     (fencing_is_skipped, "I6", {"nodes": 2, "pauses": 4}),
     (acknowledged_before_the_write, "I1", {"crash": True}),
@@ -135,6 +172,11 @@ MUTANTS: list[tuple[Patch, str, dict[str, Any]]] = [
     (attempts_are_not_fenced, "I2", {"start_errors": 0.3}),
     (duplicates_are_not_noticed, "I", {}),
     (delay_is_forgotten_by_a_new_leader, "I11", {"kills": 6}),
+    (nobody_looks_at_the_lease, "I7", {"pause": True}),
+    (stray_engines_are_not_looked_for, "I12", {"pause": True}),
+    (cancel_is_obeyed_late, "I10", {"kills": 2}),
+    (fenced_leader_waits_for_ever, "I", {"doubts": 0.1}),
+    (system_errors_break_the_job, "I", {"nasty": 0.1, "kills": 2}),
 ]
 
 
@@ -153,7 +195,13 @@ def test_bug_is_caught(
     pytest.fail(f"{len(plans)} schedules did not notice")
 
 
-def _plans(*, crash: bool = False, **options: Any) -> list[Plan]:
+def _plans(*, crash: bool = False, pause: bool = False, **options: Any) -> list[Plan]:
+    if pause:
+        return [
+            Plan(seed, jobs=2, nodes=2, engine_kills=1, pause_at=step)
+            for seed in range(1_000, 1_010)
+            for step in range(1, 50)
+        ]
     if not crash:
         return [Plan(seed, **options) for seed in range(200)]
     return [

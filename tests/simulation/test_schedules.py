@@ -37,6 +37,15 @@ def test_crash_at_every_persistence_step(seed: int) -> None:
     _check([Plan(seed, jobs=2, crash_at=(step, side)) for step in range(1, steps + 1) for side in ("before", "after")])
 
 
+@pytest.mark.parametrize("seed", range(1_000, 1_012))
+def test_pause_at_every_persistence_step(seed: int) -> None:
+    """F4, exhaustively: the leader stands still before each thing that it is about to do, another node leads for a while,
+    and then the first one does it, or rather does not (I7)."""
+    quiet = simulate(Plan(seed, jobs=2, nodes=2, engine_kills=1))
+    assert not violations(quiet)
+    _check([Plan(seed, jobs=2, nodes=2, engine_kills=1, pause_at=step) for step in range(1, quiet.steps + 1)])
+
+
 @pytest.mark.parametrize("first", range(10_000, 10_200, CHUNK))
 def test_leader_killed_again_and_again(first: int) -> None:
     """F1, also while it recovers from the time before."""
@@ -65,6 +74,18 @@ def test_store_fails_in_passing(first: int) -> None:
 def test_starts_that_fail_though_they_succeeded(first: int) -> None:
     """F16: the answer to a start is an error, and half of these attempts run all the same."""
     _check(_plans(first, start_errors=0.3, kills=2))
+
+
+@pytest.mark.parametrize("first", range(46_000, 46_100, CHUNK))
+def test_moments_of_doubt(first: int) -> None:
+    """The lease is not certain for a moment, and then it turns out that nobody took it: the node must lead on."""
+    _check(_plans(first, doubts=0.1))
+
+
+@pytest.mark.parametrize("first", range(47_000, 47_100, CHUNK))
+def test_errors_of_the_system_and_silent_engines(first: int) -> None:
+    """F14, F24: a tenth of all that is asked of attempts fails, engines stop answering, and the leader dies now and then."""
+    _check(_plans(first, nasty=0.1, silences=2, kills=2))
 
 
 @pytest.mark.parametrize("first", range(50_000, 50_100, CHUNK))

@@ -7,6 +7,7 @@ things that the node does. The world notes what was done by whom; `invariants.py
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,17 @@ from typing import Any
 
 from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.errors import EngineLostError, FencingError, FiresteelError, StoreUnavailableError, VersionConflictError
+from firesteel.errors import (
+    EngineLostError,
+    EngineStartError,
+    FencingError,
+    FiresteelError,
+    StoreUnavailableError,
+    VersionConflictError,
+)
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
-from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import Health
 from firesteel.types import AttemptId, JobID
@@ -77,6 +85,10 @@ class World:
     forgotten: set[AttemptId] = field(default_factory=set)
     engines: dict[str, EngineRecord] = field(default_factory=dict)
     dead_engines: set[str] = field(default_factory=set)
+    stopping: set[str] = field(default_factory=set)
+    """Engines that somebody is about to end."""
+    silent: set[str] = field(default_factory=set)
+    """Engines that run and do not answer."""
     effects: list[Effect] = field(default_factory=list)
     writes: list[tuple[float, int, int, str, bytes | None]] = field(default_factory=list)
     """(time, epoch, newest epoch, path, value) of every write that happened."""
@@ -180,9 +192,16 @@ class Process:
         self.crash_at: tuple[int, str] | None = None
         """(step, `before` or `after`)."""
         self.election_ = SimElection(self)
+        self.pause_at = 0
+        """The persistence step at which it stands still until another has long led."""
         self.on_crash: Any = None
+        self.on_pause: Any = lambda: None
         self.flaky = 0.0
         """How likely a store operation fails in passing."""
+        self.doubts = 0.0
+        """How likely a renewal of the lease comes with a moment of doubt."""
+        self.nasty = 0.0
+        """How likely anything asked of attempts or engines fails with an error of the system (F24)."""
         self.start_errors = 0.0
         """How likely the start of an attempt fails; half of those that fail did start it (F16)."""
 
@@ -210,19 +229,24 @@ class Process:
 
     def pause(self) -> None:
         self.paused, self.paused_at = True, self.world.now
+        self.on_pause()
         self._resumed.clear()
 
     def resume(self) -> None:
         self.paused = False
         self._resumed.set()
-        # What a real driver sees on its first step after SIGCONT; its loop may do other things before.
-        asyncio.get_running_loop().call_later(0.05, self.election_.notice)
+        # It is told in its own time; what it does until then is its own clock's matter.
+        asyncio.get_running_loop().call_later(self.world.random.random(), self.election_.notice)
 
     async def touch(self, *, counts: bool = False, delay: float = 0.02) -> None:
         """Before anything reaches the world."""
         await self._live(delay)
         if counts:
             self.steps += 1
+            if self.pause_at == self.steps:
+                self.pause()
+                asyncio.get_running_loop().call_later(LEASE * 4, self.resume)
+                await self._live(0)
             if self.crash_at == (self.steps, "before"):
                 self.crash()
                 await self._live(0)
@@ -241,6 +265,10 @@ class Process:
             await self._resumed.wait()
         if not self.alive:
             raise asyncio.CancelledError
+
+    def fail_perhaps(self) -> None:
+        if self.world.random.random() < self.nasty:
+            raise OSError(errno.EMFILE, "too many open files")
 
     def check(self, epoch: Epoch) -> None:
         if self.world.fencing and epoch != self.world.epoch:
@@ -261,6 +289,8 @@ class SimElection(_Part):
 
     listener: LeaderListener | None = None
     granted = 0
+    renewed = 0.0
+    doubt_until = 0.0
 
     async def start(self, listener: LeaderListener) -> None:
         self.listener = listener
@@ -269,6 +299,7 @@ class SimElection(_Part):
 
     def grant(self) -> None:
         self.granted = self.world.epoch
+        self.renewed = self.world.now
         assert self.listener is not None
         self.listener.on_grant(Epoch(self.granted))
 
@@ -279,7 +310,24 @@ class SimElection(_Part):
             self.listener.on_revoke()
 
     def holds(self, epoch: Epoch) -> bool:
-        return self.process.alive and epoch == self.granted and self.world.leader is self.process
+        """By its own clock and what it was told, like a real one: it knows nothing of other nodes."""
+        if not (self.process.alive and epoch == self.granted):
+            return False
+        return self.world.now < self.renewed + LEASE * 2 / 3 and self.world.now >= self.doubt_until
+
+    async def renew(self) -> None:
+        """The renewals of a real driver; a process that stands still renews nothing."""
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            if self.process.paused or not self.process.alive:
+                continue
+            if self.granted and self.world.epoch == self.granted:
+                self.renewed = self.world.now
+                if self.world.random.random() < self.process.doubts:
+                    # For a moment it is not certain, and then it turns out that nothing had happened.
+                    self.doubt_until = self.world.now + 0.3
+            else:
+                self.notice()
 
     async def publish(self, epoch: Epoch, address: str) -> None:
         await self.process.touch()
@@ -331,6 +379,8 @@ class SimStore(_Part):
 
     async def delete(self, path: str, *, epoch: Epoch, expected: int | None = None) -> bool:
         await self.process.touch(counts=True)
+        if self.world.random.random() < self.process.flaky:
+            raise StoreUnavailableError("before the delete")
         self.process.check(epoch)
         found = self.world.data.pop(path, None)
         if found is not None:
@@ -346,6 +396,8 @@ class SimEngines(_Part):
 
     async def start(self, spec: EngineSpec) -> EngineRecord:
         await self.process.touch(counts=True)
+        if self.world.random.random() < self.process.start_errors:
+            raise EngineStartError("it did not come up")
         self.world.sequence += 1
         engine_id = f"engine-{self.world.sequence}"
         record = EngineRecord(engine_id, spec, "localhost", 1, process=ProcessIdentity(self.world.sequence, "1"))
@@ -356,11 +408,22 @@ class SimEngines(_Part):
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         await self.process.touch()
-        if record.engine_id not in self.world.engines:
-            raise EngineLostError(f"{record.engine_id} is gone")
+        if record.engine_id in self.world.silent:
+            await asyncio.sleep(30)
+        if record.engine_id not in self.world.engines or record.engine_id in self.world.silent | self.world.stopping:
+            raise EngineLostError(f"{record.engine_id} is gone, or does not answer")
         return record
 
-    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
+    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+        await self.process.touch(counts=True)
+        there = record.engine_id in self.world.stopping
+        self.world.stopping.add(record.engine_id)
+        try:
+            guard()
+        except FencingError:
+            if not there:
+                self.world.stopping.discard(record.engine_id)
+            raise
         await self.process.touch(counts=True)
         if record.engine_id in self.world.engines:
             self.world.effect(self.process, "stop-engine", record.engine_id)
@@ -369,7 +432,9 @@ class SimEngines(_Part):
 
     async def health(self, record: EngineRecord) -> Health:
         await self.process.touch()
-        return Health.WELL if record.engine_id in self.world.engines else Health.GONE
+        if record.engine_id not in self.world.engines or record.engine_id in self.world.stopping:
+            return Health.GONE
+        return Health.SILENT if record.engine_id in self.world.silent else Health.WELL
 
     async def last_words(self, record: EngineRecord) -> str:
         return ""
@@ -405,6 +470,7 @@ class SimExecutor(_Part):
 
     async def find(self, attempt: AttemptId) -> Presence:
         await self.process.touch()
+        self.process.fail_perhaps()
         run = self.world.runs.get(attempt)
         if run is None:
             return Presence.ENDED if attempt in self.world.tombstones else Presence.ABSENT
@@ -415,15 +481,23 @@ class SimExecutor(_Part):
         run = self.world.runs.get(attempt)
         result = await asyncio.shield(run.ended) if run is not None else self.world.tombstones[attempt]
         await self.process.touch()
+        self.process.fail_perhaps()
         return result
 
-    async def cancel(self, attempt: AttemptId) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
         await self.process.touch(counts=True)
+        self.process.fail_perhaps()
+        guard()
         self._end(attempt, "cancel")
         await self.process.touched(delay=2.0)
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         await self.process.touch(counts=True)
+        self.process.fail_perhaps()
+        guard()
+        run = self.world.runs.get(attempt)
+        if run is not None and run.engine_id in self.world.silent and not unreachable:
+            raise EngineLostError("its engine does not answer")
         self._end(attempt, "fence")
         result = self.world.tombstones.setdefault(
             attempt, AttemptResult(AttemptState.CANCELED, ended_at=self.world.now)
@@ -439,13 +513,15 @@ class SimExecutor(_Part):
 
     async def stop(self, attempt: AttemptId) -> None:
         await self.process.touch(counts=True)
+        self.process.fail_perhaps()
         run = self.world.runs.get(attempt)
         if run is not None:
             result = AttemptResult(AttemptState.FINISHED, ended_at=self.world.now, stopped=True)
             asyncio.get_running_loop().call_later(1.0, self.world.end_run, run, result, "stop")
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
-        await self.process.touch()
+        await self.process.touch(delay=2.0)
+        self.process.fail_perhaps()
         if attempt in self.world.tombstones:
             raise FiresteelError("the attempt has ended")
         return {"o": 1}
@@ -458,7 +534,10 @@ class SimExecutor(_Part):
         known = {a.number for a in (*self.world.runs, *self.world.tombstones) if a.job_id == job_id}
         return sorted(known)
 
+    async def prune(self, job_id: JobID, keep: int) -> None: ...
+
     async def forget(self, attempt: AttemptId) -> None:
         await self.process.touch(counts=True)
+        self.process.fail_perhaps()
         self.world.forgotten.add(attempt)
         await self.process.touched()

@@ -21,7 +21,6 @@ from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import (
     DuplicateJobError,
     FencingError,
-    FiresteelError,
     JobNotFoundError,
     JobStateError,
     NotLeadingError,
@@ -31,7 +30,7 @@ from firesteel.errors import (
 )
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
-from firesteel.jobmaster.execution_graph import execution_graph
+from firesteel.jobmaster.execution_graph import bare, execution_graph
 from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.runner import JobManagerRunner, fence_all
 from firesteel.status import JobStatus
@@ -270,10 +269,11 @@ class Dispatcher:
             return
         described = await self._described(job_id)
         if described is None:
-            return
-        submission, state = described
-        progress = await self._progress(job_id, state)
-        data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
+            data = bare(result)
+        else:
+            submission, state = described
+            progress = await self._progress(job_id, state)
+            data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
         await self._services.finished.put(job_id, result.ended_at, data)
 
     async def _write_history(self, job_id: JobID) -> None:
@@ -352,16 +352,7 @@ class Dispatcher:
         described = await self._described(job_id)
         if described is not None:
             return execution_graph(*described, {}, now=self._services.now(), result=result)
-        return {
-            "job_id": job_id,
-            "name": result.name,
-            "status": result.status.value,
-            "submitted_at": result.submitted_at,
-            "ended_at": result.ended_at,
-            "failure": result.failure.to_json() if result.failure else None,
-            "vertices": [],
-            "exceptions": [],
-        }
+        return bare(result)
 
     async def _progress(self, job_id: JobID, state: JobState) -> Mapping[str, Any]:
         return await self._services.executor.progress(AttemptId(job_id, state.attempt)) if state.attempt else {}
@@ -432,16 +423,20 @@ class Dispatcher:
         """See an operation through; a leader that recovers it begins here (I19)."""
         job = self._jobs.get(operation.job_id)
         try:
+            if job is not None:
+                await job.runner.reclaimed()
             if operation.kind is OperationKind.STOP:
                 outcome = await self._stopped(operation.job_id)
-            elif job is None or job.runner.state.attempt == 0:
+            elif job is None or job.result.done() or job.runner.state.attempt == 0:
                 raise JobStateError("the job ended before")
             else:
                 attempt = AttemptId(operation.job_id, job.runner.state.attempt)
                 outcome = {"batches": dict(await self._services.executor.checkpoint(attempt))}
-        except StoreError:
+        except FencingError:
             raise
-        except FiresteelError as error:
+        except (
+            Exception
+        ) as error:  # a location that the user chose may fail in any way; it is the operation that failed
             await self._fail(operation, error)
         else:
             await self._persistently(
@@ -473,7 +468,6 @@ class Dispatcher:
         if job is None:
             result = self._services.results.get(job_id)
         else:
-            await job.runner.reclaimed()
             while job.status is JobStatus.RECONCILING:  # it was this leader's predecessor who was asked
                 await asyncio.wait([job.result], timeout=0.2)
             if not job.result.done():
@@ -536,7 +530,7 @@ class Dispatcher:
                 logger.warning(
                     "the graph of job %s was removed from the store by somebody else; it is cancelled", job_id
                 )
-                await self._cancel_quietly(job)
+                self._tasks.start(self._cancel_quietly(job), "cancel")
 
     async def _keep_house(self) -> None:
         """Clients that fell silent, and outcomes that nobody will ask for any more."""
@@ -548,7 +542,7 @@ class Dispatcher:
             for job in [j for j in self._jobs.values() if j.client_deadline is not None and j.client_deadline < now]:
                 logger.warning("the client of job %s is silent; the job is cancelled", job.submission.job_id)
                 job.client_deadline = None
-                await self._cancel_quietly(job)
+                self._tasks.start(self._cancel_quietly(job), "cancel")
             try:
                 await services.operations.expire(now - retention, epoch=services.epoch)
                 await services.finished.expire()
@@ -560,8 +554,8 @@ class Dispatcher:
     async def _cancel_quietly(self, job: ManagedJob) -> None:
         try:
             await job.runner.cancel()
-        except JobStateError:
-            pass  # it ended by itself meanwhile
+        except (JobStateError, NotLeadingError):
+            pass  # it ended by itself meanwhile, or there is nobody in it who could be asked
 
     # -- small things ---------------------------------------------------------------------------------------------
 

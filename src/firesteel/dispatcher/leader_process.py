@@ -61,8 +61,18 @@ class DispatcherLeaderProcess:
         (submissions, bad_graphs), (records, bad_records) = await asyncio.gather(
             services.graphs.recover(), services.records.recover()
         )
-        await services.resources.start()
         poisoned = {**bad_records, **bad_graphs, **bad_results}
+        services.resources.expect(
+            [
+                record.get("engine_id")
+                for job_id, record in records.items()
+                if job_id not in poisoned
+                and services.results.get(job_id) is None
+                and record.get("deployed")
+                and not record.get("cancel_requested")
+            ]
+        )
+        await services.resources.start()
         recovered = RecoveredJobs([s for s in submissions if s.job_id not in poisoned], records, poisoned)
         self._dispatcher = Dispatcher(
             services,

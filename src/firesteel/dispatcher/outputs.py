@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -23,9 +24,14 @@ class OutputCleaner:
 
     def __init__(self, configuration: Configuration) -> None:
         self._checkpoints = configuration.state.checkpoints_dir.rstrip("/")
+        # Of its own: an object store that hangs delays clean-ups, not submissions.
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="outputs")
 
     async def clear(self, submission: Submission, result: JobResult) -> None:
-        await asyncio.to_thread(self._clear, submission, result)
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._clear, submission, result)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
 
     def _clear(self, submission: Submission, result: JobResult) -> None:
         finished = result.status is JobStatus.FINISHED

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from firesteel.concurrency import OwnedTasks
+from firesteel.concurrency import RETRIES, OwnedTasks, retry
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
-from firesteel.errors import FencingError, NotLeadingError
+from firesteel.errors import FencingError, NotLeadingError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderElectionDriver
 
 MakeLeaderProcess = Callable[[Epoch, Callable[[Epoch], None]], DispatcherLeaderProcess]
+RECONSIDER_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
@@ -36,6 +37,8 @@ class DispatcherRunner:
         self._address = address
         self._on_fatal = on_fatal
         self._wanted: Epoch | None = None
+        self._granted: Epoch | None = None
+        """As the election has it."""
         self._changed = asyncio.Event()
         self._process: DispatcherLeaderProcess | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -63,20 +66,32 @@ class DispatcherRunner:
 
     def on_grant(self, epoch: Epoch) -> None:
         logger.info("leadership granted: epoch %s", epoch)
+        self._granted = epoch
         self._want(epoch)
 
     def on_revoke(self) -> None:
         logger.warning("leadership revoked")
+        self._granted = None
         self._want(None)
 
     def on_error(self, error: Exception) -> None:
         self._on_fatal(error)
 
     def _on_fenced(self, epoch: Epoch) -> None:
-        """The store refused us before the election told us: somebody else leads already."""
+        """Something refused us before the election told us: somebody else leads already, or there was doubt for a moment."""
         if self._wanted == epoch:
-            logger.warning("fenced: epoch %s leads no more", epoch)
+            logger.warning("fenced: epoch %s leads no more, or not for certain", epoch)
             self._want(None)
+            self._tasks.start(self._reconsider(epoch), "reconsider")
+
+    async def _reconsider(self, epoch: Epoch) -> None:
+        """Lead again if it turns out that we never ceased to: a node that renews its lease and serves nobody is worse than
+        none, as no other can take its place."""
+        while self._granted == epoch and self._wanted is None:
+            await asyncio.sleep(RECONSIDER_SECONDS)
+            if self._granted == epoch and self._wanted is None and self._election.holds(epoch):
+                logger.warning("epoch %s leads still; recovering again", epoch)
+                self._want(epoch)
 
     def _want(self, epoch: Epoch | None) -> None:
         self._wanted = epoch
@@ -110,7 +125,12 @@ class DispatcherRunner:
 
     async def _lead(self, process: DispatcherLeaderProcess) -> None:
         await process.start()
-        await self._election.publish(process.epoch, self._address)
+        await retry(
+            lambda: self._election.publish(process.epoch, self._address),
+            RETRIES,
+            on=(StoreUnavailableError, StoreFailingError),
+            what="publishing the leader's address",
+        )
 
     async def _end_process(self) -> None:
         if self._process is not None:

@@ -8,15 +8,17 @@ its end. A driver that is gone without a result did not finish; a result is fina
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.claim import hold_for_life
+from firesteel.driver.claim import hold_for_life, holder
 from firesteel.driver.events import EventLog, EventTail, LineTail
 from firesteel.engines.record import EngineRecord
+from firesteel.errors import FiresteelError
 from firesteel.failure import Failure
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
@@ -34,6 +36,8 @@ __all__ = [
     "LineTail",
     "settings_of",
 ]
+
+logger = logging.getLogger(__name__)
 
 
 class AttemptState(StrEnum):
@@ -180,7 +184,10 @@ class AttemptDirectory:
         write_json(self.spec, spec.to_json())
 
     def read_spec(self) -> AttemptSpec:
-        return AttemptSpec.from_json(read_json(self.spec))
+        try:
+            return AttemptSpec.from_json(read_json(self.spec))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FiresteelError(f"{self.spec} cannot be read, so the attempt cannot run: {error!r}") from error
 
     def take(self, me: ProcessIdentity) -> bool:
         """In the driver: become the one that runs this attempt, for life. False when there is nothing to run here."""
@@ -193,8 +200,13 @@ class AttemptDirectory:
 
     def read_driver(self) -> ProcessIdentity | None:
         """Who took the attempt, alive or not; None when nobody did yet."""
-        data = read_json(self.driver)
-        return ProcessIdentity(data["pid"], data["started"]) if data else None
+        try:
+            data = read_json(self.driver)
+            return ProcessIdentity(data["pid"], data["started"]) if data else None
+        except (ValueError, KeyError, TypeError):
+            logger.error("%s cannot be read; whoever holds the attempt is taken for its driver", self.driver)
+            pid = holder(self.root)
+            return ProcessIdentity.of(pid) if pid else None
 
     def note_session(self, session_id: str) -> None:
         """Before the session is made: whoever ends it for us must know it."""
@@ -210,8 +222,16 @@ class AttemptDirectory:
         write_json(self.result, result.to_json())
 
     def read_result(self) -> AttemptResult | None:
-        data = read_json(self.result)
-        return AttemptResult.from_json(data) if data else None
+        """None when there is none. One that cannot be read is put aside and counts as none: the attempt ended, and nobody
+        can say how; what its sinks committed they know themselves."""
+        try:
+            data = read_json(self.result)
+            return AttemptResult.from_json(data) if data else None
+        except (ValueError, KeyError, TypeError) as error:
+            aside = self.result.with_name("result.unreadable.json")
+            logger.error("%s cannot be read and is put aside as %s: %r", self.result, aside.name, error)
+            self.result.replace(aside)
+            return None
 
     def write_operators(self, operators: Mapping[str, Any]) -> None:
         write_json(self.root / "operators.json", dict(operators), durable=False)

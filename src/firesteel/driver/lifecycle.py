@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
 from firesteel.driver.claim import claimed
 from firesteel.driver.failure import from_exit
 from firesteel.driver.pool import DriverExit
-from firesteel.errors import FiresteelError
+from firesteel.errors import FencingError, FiresteelError
 from firesteel.failure import Failure, FailureKind
 from firesteel.files import private_dir, tail
 from firesteel.processes import ProcessIdentity
@@ -33,12 +34,24 @@ def is_over(directory: AttemptDirectory) -> bool:
     return driver is not None and not driver.alive
 
 
-def call_off(directory: AttemptDirectory) -> bool:
-    """See to it that no driver begins this attempt from here on. False when it has its result already."""
+def call_off(directory: AttemptDirectory, guard: Callable[[], None]) -> bool:
+    """See to it that no driver begins this attempt from here on. False when it has its result already.
+
+    The mark first, then the guard: who was stopped before the mark finds out here that it may not act, and takes the mark
+    back; who is stopped after it has said for all to see what it was about to do.
+    """
     if directory.result.exists():
+        guard()
         return False
     private_dir(directory.root)
+    there = directory.cancel_request.exists()
     directory.cancel_request.touch(mode=0o600)
+    try:
+        guard()
+    except FencingError:
+        if not there:
+            directory.cancel_request.unlink(missing_ok=True)
+        raise
     return True
 
 

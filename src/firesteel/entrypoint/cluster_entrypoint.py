@@ -12,6 +12,7 @@ import contextlib
 import functools
 import logging
 import os
+import resource
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -20,11 +21,12 @@ from enum import StrEnum
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import Configuration
 from firesteel.dispatcher.outputs import OutputCleaner
+from firesteel.dispatcher.overrides import parse_overrides
 from firesteel.driver.pool import DriverPool
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint
 from firesteel.entrypoint.wiring import Node, cluster_directory, engine_provider, enrichers, finished_jobs
-from firesteel.errors import FiresteelError, ServiceStartError
+from firesteel.errors import FiresteelError, InvalidConfigError, Problem, ServiceStartError
 from firesteel.files import private_dir
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
@@ -60,6 +62,7 @@ class ClusterEntrypoint:
         """Serve until something ends it; the caller exits with the status's exit code."""
         self._status = asyncio.get_running_loop().create_future()
         self._install_signal_handlers()
+        _raise_descriptor_limit()
         try:
             async with self.open():
                 return await self._status
@@ -93,6 +96,8 @@ class ClusterEntrypoint:
         configuration = self.configuration
         async with contextlib.AsyncExitStack() as opened:
             tasks = OwnedTasks("entrypoint", self.on_fatal)
+            with _part("configuration"):
+                check(configuration)
             with _part("data directory"):
                 root = private_dir(cluster_directory(configuration))
             with _part("high-availability services"):
@@ -113,6 +118,8 @@ class ClusterEntrypoint:
                 engines = engine_provider(configuration)
                 opened.push_async_callback(engines.close)
             opened.push_async_callback(tasks.close)
+            outputs = OutputCleaner(configuration)
+            opened.callback(outputs.close)
             node = Node(
                 configuration=configuration,
                 ha=ha,
@@ -120,7 +127,7 @@ class ClusterEntrypoint:
                 engines=engines,
                 finished=finished_jobs(configuration, remove_logs),
                 archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
-                clear_outputs=OutputCleaner(configuration).clear,
+                clear_outputs=outputs.clear,
                 enrichers=enrichers(configuration),
             )
             name = f"{os.uname().nodename}:{os.getpid()}"
@@ -136,6 +143,29 @@ class ClusterEntrypoint:
             )
             await opened.enter_async_context(component.open(self._endpoint))
             yield component
+
+
+def check(configuration: Configuration) -> None:
+    """What no single option can know of itself."""
+    parse_overrides(configuration.jobmanager.parallelism_overrides)
+    kept, remembered = configuration.jobstore.max_capacity, configuration.dispatcher.job_result_retention
+    if remembered < kept:
+        # An id whose result is forgotten may be used again, and must not find the files of the job that had it.
+        problem = Problem(
+            f"{remembered} results are remembered (dispatcher.job-result-retention), fewer than the {kept} ended jobs "
+            "whose files are kept (jobstore.max-capacity)",
+            "raise dispatcher.job-result-retention, or lower jobstore.max-capacity",
+            field="dispatcher.job-result-retention",
+        )
+        raise InvalidConfigError([problem])
+
+
+def _raise_descriptor_limit() -> None:
+    """Each running attempt takes a descriptor, and the usual limit of 1024 is for smaller programs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 
 from firesteel.errors import InvalidConfigError, Problem
@@ -19,6 +20,9 @@ FailureEnricher = Callable[[Failure], Mapping[str, str]]
 GROUP = "firesteel.failure_enrichers"
 TIMEOUT_SECONDS = 5.0
 logger = logging.getLogger(__name__)
+
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="failure-enrichers")
+"""Of their own: one that hangs keeps its thread, and must not keep those of the stores."""
 
 _TYPES: Mapping[FailureKind, str] = {
     FailureKind.USER_CODE: "USER_ERROR",
@@ -66,7 +70,8 @@ async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> d
             if enricher is type_label:
                 found = enricher(failure)
             else:
-                found = await asyncio.wait_for(asyncio.to_thread(enricher, failure), TIMEOUT_SECONDS)
+                work = asyncio.get_running_loop().run_in_executor(_THREADS, enricher, failure)
+                found = await asyncio.wait_for(work, TIMEOUT_SECONDS)
             labels = {str(k): str(v) for k, v in found.items()} | labels
         except Exception:
             logger.exception("failure enricher %r failed; its labels are missing", enricher)

@@ -60,6 +60,26 @@ def execution_graph(
     }
 
 
+def bare(result: JobResult) -> dict[str, Any]:
+    """What can be shown of a job of which only its result is known."""
+    return {
+        "job_id": result.job_id,
+        "name": result.name,
+        "status": result.status.value,
+        "submitted_at": result.submitted_at,
+        "ended_at": result.ended_at,
+        "duration": result.ended_at - result.submitted_at,
+        "attempt": result.attempts,
+        "restarts": result.restarts,
+        "stopped": result.stopped,
+        "failure": result.failure.to_json() if result.failure else None,
+        "timestamps": {},
+        "exceptions": [],
+        "progress": {},
+        "vertices": [],
+    }
+
+
 def _exception(entry: ExceptionEntry) -> dict[str, Any]:
     return {
         "at": entry.at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -30,6 +30,14 @@ class Presence(StrEnum):
     ENDED = "ended"
 
 
+Guard = Callable[[], None]
+"""Raises FencingError when it is not certain, right now, that the caller leads."""
+
+
+def certain() -> None:
+    """The guard of those who answer to nobody: tests, tools."""
+
+
 class AttemptExecutor(Protocol):
     """Runs attempts that outlive the control plane. Every method may be repeated, by this leader or the next."""
 
@@ -48,19 +56,24 @@ class AttemptExecutor(Protocol):
         """Wait for the end of a running attempt. A driver that vanished gives the failure that its end shows."""
         ...
 
-    async def cancel(self, attempt: AttemptId) -> None:
-        """Ask a running attempt to end, and see to it that it does, within the driver's cancel timeout."""
+    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
+        """Ask a running attempt to end, and see to it that it does, within the driver's cancel timeout.
+
+        `guard` is asked as close to the act as can be: a leader that was stopped on its way here, and wakes up when another
+        one looks after the attempt, ends nothing (I7).
+        """
         ...
 
     async def stop(self, attempt: AttemptId) -> None:
         """Ask a streaming attempt to end after the batch that it is at, FINISHED. Returns at once."""
         ...
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         """Make sure that the attempt does nothing any more, now or later: end its driver, release its Spark session, spend
         its id. Returns its result, which is final: the one it had reached by itself, else CANCELED.
 
-        Raises EngineLostError when the engine does not answer, so that its session may still run there.
+        Raises EngineLostError when the engine does not answer, so that its session may still run there; not with
+        `unreachable`, by which the caller says that nobody will ever reach it again.
         """
         ...
 
@@ -74,6 +87,10 @@ class AttemptExecutor(Protocol):
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         """The numbers of all attempts of a job that left a trace, ascending."""
+        ...
+
+    async def prune(self, job_id: JobID, keep: int) -> None:
+        """Remove all that is left of attempts but the last `keep`."""
         ...
 
     async def forget(self, attempt: AttemptId) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
 import sys
 import threading
@@ -36,7 +37,7 @@ from firesteel.driver.watch import ended
 from firesteel.errors import EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
 from firesteel.jobgraph.model import JobGraph, ScriptApi
-from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.processes import ProcessIdentity, group_of
 from firesteel.types import AttemptId, JobID
@@ -70,6 +71,8 @@ class LocalAttemptExecutor:
         self._own: DriverPool | None = None
         self._pool_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="attempts")
+        # Apart, so that starts which hang, or a slow object store, never keep a cancel waiting (I10).
+        self._urgent = ThreadPoolExecutor(THREADS, thread_name_prefix="attempt-ends")
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
         self._drivers: dict[AttemptId, DriverProcess] = {}
         """Those that were started here, until their end was seen."""
@@ -91,6 +94,7 @@ class LocalAttemptExecutor:
 
         await self._run(close)
         self._threads.shutdown(wait=False)
+        self._urgent.shutdown(wait=False)
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -206,7 +210,12 @@ class LocalAttemptExecutor:
             await asyncio.sleep(next(delays))
 
     def _settle(
-        self, attempt: AttemptId, ending: DriverExit | None = None, *, fencing: bool = False
+        self,
+        attempt: AttemptId,
+        ending: DriverExit | None = None,
+        *,
+        fencing: bool = False,
+        unreachable: bool = False,
     ) -> AttemptResult | None:
         """The result of an attempt that has no driver any more; written here if its driver could not.
 
@@ -223,16 +232,16 @@ class LocalAttemptExecutor:
             result = directory.read_result()
             self._end_jvms(attempt, grace=3.0 if result else 0.5)
             if result is None:
-                self._release(directory)
+                self._release(directory, unreachable=unreachable)
                 result = result_of(directory, driver, ending)
                 directory.write_result(result)
             elif fencing and result.state is not AttemptState.FINISHED:
                 # A driver that failed because of its engine may not have been able to end its work there.
-                self._release(directory)
+                self._release(directory, unreachable=unreachable)
         self._dismiss(attempt, self._drivers.get(attempt))
         return result
 
-    def _release(self, directory: AttemptDirectory) -> None:
+    def _release(self, directory: AttemptDirectory, *, unreachable: bool = False) -> None:
         """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
         if directory.released.exists() or not directory.driver.exists() or not directory.spec.exists():
             return
@@ -254,7 +263,7 @@ class LocalAttemptExecutor:
                 return
         except FutureTimeout:
             helper.process.signal(signal.SIGKILL)
-        if engine.process is not None and not engine.process.alive:
+        if unreachable or (engine.process is not None and not engine.process.alive):
             return
         raise EngineLostError(
             f"engine {engine.engine_id} at {engine.address} does not answer, and may still work for the attempt in "
@@ -279,10 +288,10 @@ class LocalAttemptExecutor:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, attempt: AttemptId) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
         """See AttemptExecutor. Over within ten seconds. When the engine does not answer, `fence` will say so."""
         directory = self._directory(attempt)
-        if not await self._run(call_off, directory):
+        if not await self._run_urgently(call_off, directory, guard):
             return
         deadline = time.monotonic() + CANCEL_SECONDS
         grace = min(self._configuration.driver.cancel_timeout, CANCEL_SECONDS)
@@ -290,14 +299,14 @@ class LocalAttemptExecutor:
         warming = asyncio.ensure_future(self._run(self._pool))
         warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         while True:
-            for driver, group in await self._run(self._alive, attempt):
+            for driver, group in await self._run_urgently(self._alive, attempt):
                 driver.signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(grace):
                         await ended(driver)
-                await self._run(kill, driver, group)
+                await self._run_urgently(kill, driver, group)
             try:
-                if await self._run(self._settle, attempt) is not None:
+                if await self._run_urgently(self._settle, attempt) is not None:
                     return
             except (FiresteelError, OSError) as error:
                 logger.warning("attempt %s is cancelled, but not all of its work has ended: %s", attempt, error)
@@ -308,7 +317,7 @@ class LocalAttemptExecutor:
 
     async def stop(self, attempt: AttemptId) -> None:
         """See AttemptExecutor."""
-        await self._run(self._stop, attempt)
+        await self._run_urgently(self._stop, attempt)
 
     def _stop(self, attempt: AttemptId) -> None:
         directory = self._directory(attempt)
@@ -320,21 +329,21 @@ class LocalAttemptExecutor:
         if driver is not None:
             driver.signal(signal.SIGUSR1)
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         """See AttemptExecutor."""
-        return await self._run(self._fence, attempt)
+        return await self._run_urgently(self._fence, attempt, unreachable, guard)
 
-    def _fence(self, attempt: AttemptId) -> AttemptResult:
+    def _fence(self, attempt: AttemptId, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         directory = self._directory(attempt)
         # Before anything that can fail: no driver begins this attempt from here on.
-        called_off = call_off(directory)
+        called_off = call_off(directory, guard)
         deadline = time.monotonic() + CLAIM_SECONDS
         while True:
             for driver, group in self._alive(attempt):
                 if not called_off:
                     driver.wait(TIDY_SECONDS)  # it has its result, and is about to go
                 kill(driver, group)
-            result = self._settle(attempt, fencing=True)
+            result = self._settle(attempt, fencing=True, unreachable=unreachable)
             if result is not None:
                 return result
             if time.monotonic() > deadline:
@@ -393,6 +402,19 @@ class LocalAttemptExecutor:
 
         return await self._run(numbers)
 
+    async def prune(self, job_id: JobID, keep: int) -> None:
+        """See AttemptExecutor."""
+
+        def remove() -> None:
+            root = self._root / job_id / "attempts"
+            numbers = sorted(int(d.name) for d in root.iterdir() if d.name.isdecimal()) if root.is_dir() else []
+            for number in numbers[:-keep]:
+                directory = self._directory(AttemptId(job_id, number))
+                if directory.result.exists():
+                    shutil.rmtree(directory.root, ignore_errors=True)
+
+        await self._run(remove)
+
     async def forget(self, attempt: AttemptId) -> None:
         """See AttemptExecutor. The spec goes, and with it the engine's token."""
         self._views.pop(attempt, None)
@@ -426,6 +448,9 @@ class LocalAttemptExecutor:
                 private_dir(self._root)
                 self._own = DriverPool(python=self._python, log=self._root / "drivers.log")
             return self._own
+
+    async def _run_urgently(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._urgent, partial(function, *args))
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
 from firesteel.driver.attempt import AttemptResult
@@ -65,7 +65,11 @@ from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.types import AttemptId
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+KEPT_ATTEMPTS = 16
+"""Attempts whose logs are kept, of a job that restarts for months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ class JobMaster:
         self._slot: Slot | None = None
         self._waiting: asyncio.Task[Any] | None = None
         self._outcome: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
+        self._over = False
+        self._loss: asyncio.Task[Any] | None = None
         self.reclaimed = asyncio.Event()
         """Set once a recovered job holds the slot that it had before, or does not need it."""
 
@@ -126,6 +132,8 @@ class JobMaster:
         await self._ask(StopRequested())
 
     async def _ask(self, event: Event) -> None:
+        if self._over:
+            raise self._refusal()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._mailbox.put_nowait((event, answer))
         await answer
@@ -135,17 +143,16 @@ class JobMaster:
     async def run(self) -> Finish:
         """Returns when the job has ended for good. Cancelling it lets go of the job, which runs on without us."""
         try:
+            self._tasks.start(self._read(), "mailbox")
             if self._known:
-                await self._recover()
+                self._tasks.start(self._recover(), "recover")
             else:
                 self.reclaimed.set()
                 self._post(Started())
-            reader = self._tasks.start(self._read(), "mailbox")
-            await asyncio.wait([reader, self._outcome], return_when=asyncio.FIRST_COMPLETED)
-            if not self._outcome.done():
-                reader.result()
+            await asyncio.wait([self._outcome])
             return self._outcome.result()
         finally:
+            self._over = True
             self.reclaimed.set()
             await self._tasks.close()
             self._release_slot()
@@ -155,29 +162,31 @@ class JobMaster:
             if not self._outcome.done():
                 self._outcome.cancel()
             elif not self._outcome.cancelled():
-                self._outcome.exception()  # told by `reader` already, or to whoever called us
+                self._outcome.exception()  # told to whoever called us, if that one still listens
 
     async def _recover(self) -> None:
         state = self.state
         presence, has_slot = None, False
-        if state.deployed:
+        # A job that is to be cancelled needs no slot any more, and must not wait for an engine that may be silent.
+        if state.deployed and not state.cancel_requested:
             attempt = self._attempt(state.attempt)
             slot = await self._services.resources.reclaim_slot(await self._earlier_request(), state.engine_id)
             has_slot = slot is not None
             if slot is not None:
                 self._hold(slot, state.attempt)
-            presence = await self._services.executor.find(attempt)
+            presence = await self._patiently(lambda: self._services.executor.find(attempt), f"looking for {attempt}")
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
 
     async def _earlier_request(self) -> SlotRequest:
         try:
-            return await self._services.requirements(self.submission)
+            request = await self._services.requirements(self.submission)
         except (FiresteelError, OSError) as error:
             # Its script may be gone by now; what runs does not care, and the engine it runs on is known.
             logger.warning("job %s: what it needs cannot be found out any more: %s", self.submission.job_id, error)
-            classic = self.state.engine_id is None
-            return SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"), classic=classic)
+            request = SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"))
+        # What runs is what was started, whatever has been made of its script since.
+        return replace(request, classic=self.state.engine_id is None)
 
     async def _read(self) -> None:
         while True:
@@ -219,7 +228,7 @@ class JobMaster:
             case Fence():
                 self._tasks.start(self._fence(instruction.attempt), "fence")
             case StopAttempt():
-                await self._services.executor.stop(self._attempt(instruction.attempt))
+                self._tasks.start(self._stop(instruction.attempt), "stop")
             case WaitForRestart():
                 self._tasks.start(self._wait_for_restart(instruction.delay), "restart")
             case Finish():
@@ -270,9 +279,14 @@ class JobMaster:
             self._post(DeployFailed(number, failure, await self._labels(failure)))
         else:
             self._post(Deployed(number))
+            if number > KEPT_ATTEMPTS:
+                await self._patiently(
+                    lambda: self._services.executor.prune(self.submission.job_id, KEPT_ATTEMPTS), "removing old logs"
+                )
 
     async def _watch(self, number: int) -> None:
-        result = await self._services.executor.wait(self._attempt(number))
+        attempt = self._attempt(number)
+        result = await self._patiently(lambda: self._services.executor.wait(attempt), f"waiting for {attempt}")
         if result.failure is not None and result.failure.kind is FailureKind.ENGINE_LOST:
             # The driver notices before the next heartbeat: the next attempt must not be given the same engine.
             await self._suspect()
@@ -280,19 +294,37 @@ class JobMaster:
         self._post(AttemptEnded(number, result, labels))
 
     async def _cancel(self, number: int) -> None:
-        await self._services.executor.cancel(self._attempt(number))
+        try:
+            await self._services.executor.cancel(self._attempt(number), guard=self._services.guard)
+        except FencingError:
+            raise
+        except (FiresteelError, OSError) as error:
+            logger.warning("attempt %d of job %s is fenced at once: %s", number, self.submission.job_id, error)
         await self._fence(number)
+
+    async def _stop(self, number: int) -> None:
+        attempt = self._attempt(number)
+        await self._patiently(lambda: self._services.executor.stop(attempt), f"stopping {attempt}")
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
+        """A disk that is full or a descriptor that is missing delays us; it must not change what becomes of the job."""
+        errors = (FiresteelError, OSError)
+        return await retry(action, self._services.backoff, on=errors, but_not=(FencingError,), what=what)
 
     async def _fence(self, number: int) -> None:
         """Until it is certain that the attempt does nothing any more."""
 
         async def once() -> AttemptResult:
-            self._services.guard()
+            guard = self._services.guard
             try:
-                return await self._services.executor.fence(self._attempt(number))
+                return await self._services.executor.fence(self._attempt(number), guard=guard)
             except EngineLostError:
                 # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
                 await self._suspect()
+                if self._slot is None or self._slot.lost.done():
+                    # An engine of ours is surely ended by now. One that we are only attached to is out of reach, and
+                    # what it does there is beyond anybody's power; the job must not wait for it for ever.
+                    return await self._services.executor.fence(self._attempt(number), unreachable=True, guard=guard)
                 raise
 
         result = await retry(
@@ -321,12 +353,15 @@ class JobMaster:
 
     def _hold(self, slot: Slot, number: int) -> None:
         self._slot = slot
-        self._tasks.start(self._await_loss(slot, number), "engine")
+        self._loss = self._tasks.start(self._await_loss(slot, number), "engine")
 
     def _release_slot(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
+        if self._loss is not None:
+            self._loss.cancel()
+            self._loss = None
         if self._slot is not None:
             self._services.resources.release_slot(self._slot)
             self._slot = None

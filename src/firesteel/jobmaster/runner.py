@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firesteel.concurrency import Backoff, retry
-from firesteel.errors import FencingError, FiresteelError, JobStateError, NotLeadingError, StoreError
+from firesteel.errors import FencingError, JobStateError, NotLeadingError, StoreError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.machine import Finish, JobState
@@ -125,9 +125,6 @@ async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Callable[[]
         attempt = AttemptId(job_id, number)
 
         async def once(attempt: AttemptId = attempt) -> None:
-            guard()
-            await executor.fence(attempt)
+            await executor.fence(attempt, guard=guard)
 
-        await retry(
-            once, backoff, on=(FiresteelError, OSError), but_not=(FencingError,), what=f"fencing attempt {attempt}"
-        )
+        await retry(once, backoff, on=(Exception,), but_not=(FencingError,), what=f"fencing attempt {attempt}")

@@ -170,13 +170,19 @@ class _Planner:
         self._promised = sum(e.state is EngineState.STOPPING for e in state.engines.values())
         """Rooms that engines which are being stopped will leave."""
         self._head_waits = False
+        if not state.recovered:
+            expected = state.expected or {}
+            self._room -= expected.get(None, 0)
+            for seat in self._seats:
+                seat.closed = seat.closed or (seat.engine is not None and expected.get(seat.engine.key, 0) > 0)
 
     def decide(self) -> list[Decision]:
         refused = self._refuse()
-        if not self._state.recovered:
+        recovered = self._state.recovered
+        if not recovered and self._state.expected is None:
             return self._decisions
         for seat in self._seats:
-            if seat.engine is not None and seat.engine.spent and not seat.foreign:
+            if recovered and seat.engine is not None and seat.engine.spent and not seat.foreign:
                 self._stop(seat, "the job that had it alone has left")
         queues = [queue for shape, queue in self._state.queues.items() if shape.spec not in refused]
         heads = [(queue[0].order, i, 0) for i, queue in enumerate(queues)]
@@ -188,8 +194,9 @@ class _Planner:
             # Behind one that is blocked, those of the same shape are too.
             if outcome is _Outcome.SERVED and position < len(queues[i]):
                 heapq.heappush(heads, (queues[i][position].order, i, position))
-        self._refill_warm()
-        self._stop_idle()
+        if recovered:
+            self._refill_warm()
+            self._stop_idle()
         started = (StartEngine(s.spec, tuple(s.tickets)) for s in self._seats if s.new)
         return [*self._decisions, *started]
 
@@ -270,6 +277,8 @@ class _Planner:
             self._room -= 1
             return _Room.NOW
         while self._room + self._promised <= 0:
+            if not self._state.recovered:
+                return _Room.NONE  # an engine that seems idle may be about to be taken back
             idle = [s for s in self._seats if s.engine is not None and s.engine.idle and s.unused and not s.foreign]
             if not idle:
                 return _Room.NONE

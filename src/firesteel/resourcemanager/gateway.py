@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,11 +47,14 @@ class ResourceManagerGateway(Protocol):
         """
         ...
 
+    def expect(self, engine_ids: Sequence[str | None]) -> None:
+        """The engines that jobs of an earlier life ran on, one entry per job (None: a classic driver). Before any request."""
+        ...
+
     async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
         """The slot that the job had in an earlier life of the control plane; None when that engine is gone.
 
-        Must be asked for all recovered jobs before any new request is granted a slot on these engines: until `recovered`
-        is called, requests wait.
+        Until all jobs that `expect` named for an engine have asked, nobody else is given a slot there.
         """
         ...
 

@@ -7,10 +7,12 @@ out. Engines outlive it. What a manager leaves behind, its successor finds throu
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from firesteel.concurrency import Backoff, OwnedTasks, retry
@@ -36,6 +38,8 @@ __all__ = ["EngineOverview", "ResourceManager", "ResourceOverview", "limits_of"]
 logger = logging.getLogger(__name__)
 
 WARM_RETRY_SECONDS = 60.0
+STRAYS_EVERY = 5
+"""Heartbeats between two looks for engines that nobody knows."""
 CHECK_SECONDS = 12.0
 """The longest that one look at an engine takes."""
 
@@ -85,6 +89,7 @@ class ResourceManager:
         self._provider = provider
         self._now = now
         self._guard = guard
+        self._on_error = on_error
         self._tasks = OwnedTasks("resource manager", on_error)
         self._state = ResourceState()
         self._records: dict[str, EngineRecord] = {}
@@ -95,6 +100,7 @@ class ResourceManager:
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._halted = False
+        self._starts = 0
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +154,17 @@ class ResourceManager:
                 self._act()
             raise
 
+    def expect(self, engine_ids: Sequence[str | None]) -> None:
+        self._state.expected = dict(Counter(engine_ids))
+
     async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+        try:
+            return await self._reclaim(request, engine_id)
+        finally:
+            self._state.settled(engine_id)
+            self._act()
+
+    async def _reclaim(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
         request = _plain(request)
         if request.classic:
             return self._hold(self._state.reclaim(request, None), request, None)
@@ -236,11 +252,13 @@ class ResourceManager:
     # -- engines --------------------------------------------------------------------------------------------------
 
     async def _start_engine(self, key: str, decision: StartEngine) -> None:
+        self._starts += 1
         try:
             self._guard()
             record = await self._provider.start(decision.spec)
-        except FencingError:
+        except FencingError as error:
             self.halt()
+            self._on_error(error)
             return
         except Exception as error:
             self._start_failed(key, decision, error)
@@ -301,14 +319,14 @@ class ResourceManager:
         """End an engine that the state knows as STOPPING."""
 
         async def once() -> None:
-            self._guard()
-            await self._provider.stop(record, force=force)
+            await self._provider.stop(record, force=force, guard=self._guard)
 
         what = f"stopping engine {record.engine_id}"
         try:
             await retry(once, Backoff(1.0, 30.0), on=(FiresteelError, OSError), but_not=(FencingError,), what=what)
-        except FencingError:
+        except FencingError as error:
             self.halt()
+            self._on_error(error)
             raise asyncio.CancelledError(what) from None
         self._records.pop(record.engine_id, None)
         self._state.gone(record.engine_id)
@@ -317,10 +335,32 @@ class ResourceManager:
     # -- finding out that one is gone -----------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        while True:
+        for number in itertools.count(1):
             await asyncio.sleep(self._heartbeat.interval)
             await self._find_shared()
+            if number % STRAYS_EVERY == 0:
+                await self._find_strays()
             self._act()
+
+    async def _find_strays(self) -> None:
+        """Engines of ours that nobody knows: a leader that was stopped in the middle of a start, and woke up after it had
+        been replaced, has made one. It is taken over like those of an earlier life, and goes when nobody needs it."""
+        starts = self._starts
+        if any(e.state is EngineState.STARTING and not e.adopted for e in self._state.engines.values()):
+            return
+        try:
+            found = await self._provider.existing()
+        except OSError as error:
+            logger.warning("engines could not be looked for: %s", error)
+            return
+        if self._starts != starts:
+            return  # one of them may be the one that we have just begun to start
+        for record in found:
+            known = (self._records, self._adopting, self._state.engines)
+            if not any(record.engine_id in k for k in known):
+                logger.warning("engine %s was found, which nobody here has started; taking it over", record.engine_id)
+                self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
+                self._adopting[record.engine_id] = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
 
     async def _find_shared(self) -> None:
         try:

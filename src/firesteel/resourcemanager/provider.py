@@ -22,7 +22,7 @@ from firesteel.engines import launcher
 from firesteel.engines.java import find_java
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
-from firesteel.errors import EngineLostError, EngineStartError
+from firesteel.errors import EngineLostError, EngineStartError, FencingError
 from firesteel.files import tail
 
 T = TypeVar("T")
@@ -40,6 +40,13 @@ class Health(Enum):
     WELL = "answers"
     SILENT = "does not answer"
     GONE = "is gone, or was told to end"
+
+
+Guard = Callable[[], None]
+
+
+def certain() -> None:
+    """The guard of those who answer to nobody: tests, tools."""
 
 
 class EngineProvider(Protocol):
@@ -60,8 +67,12 @@ class EngineProvider(Protocol):
         """Wait until an engine of an earlier life answers; its record, completed. Raises EngineLostError."""
         ...
 
-    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
-        """End an engine and remove what is left of it; with `force`, without asking it first. May be repeated."""
+    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+        """End an engine and remove what is left of it; with `force`, without asking it first. May be repeated.
+
+        `guard` raises FencingError when the caller may not; it is asked as close to the act as can be, after the engine was
+        marked for all to see as one that is being ended.
+        """
         ...
 
     async def health(self, record: EngineRecord) -> Health: ...
@@ -167,17 +178,17 @@ class LocalEngineProvider:
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) does not answer")
             await asyncio.sleep(0.1)
 
-    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
+    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
         assert not record.shared
         assert not record.spec.attached
         abandoned = threading.Event()
         try:
-            await self._in(self._work, lambda: self._end(record, abandoned, force=force))
+            await self._in(self._work, lambda: self._end(record, abandoned, guard, force=force))
         except asyncio.CancelledError:
             abandoned.set()
             raise
 
-    def _end(self, record: EngineRecord, abandoned: threading.Event, *, force: bool) -> None:
+    def _end(self, record: EngineRecord, abandoned: threading.Event, guard: Guard, *, force: bool) -> None:
         if abandoned.is_set():
             return
         record = self._reloaded(record)
@@ -185,6 +196,11 @@ class LocalEngineProvider:
         if home.is_dir():
             # An engine takes seconds to end, and answers meanwhile. Who leads by then must not think it well.
             (home / STOPPING).touch(mode=0o600)
+        try:
+            guard()
+        except FencingError:
+            (home / STOPPING).unlink(missing_ok=True)
+            raise
         launcher.stop_engine(self._directory, record, grace=0 if force else self._options.stop_timeout)
 
     async def health(self, record: EngineRecord) -> Health:

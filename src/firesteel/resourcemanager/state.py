@@ -84,7 +84,10 @@ class ResourceState:
         self.queues: dict[Shape, list[Waiting]] = {}
         """By shape, each in the order of the queue, so that a plan costs nothing for those that wait behind others."""
         self.recovered = False
-        """Whether jobs of an earlier life have taken back what they had. Until then nothing is granted or stopped."""
+        """Whether jobs of an earlier life have taken back what they had. Until then nothing is stopped, and nothing granted
+        that one of them may be about to take back."""
+        self.expected: dict[str | None, int] | None = None
+        """How many jobs are yet to take back a slot, by engine (None: a classic driver's); None when nobody knows."""
         self.warm_not_before = float("-inf")
         """After a warm engine did not start: when to try again."""
         self._waiting: dict[Ticket, Waiting] = {}
@@ -156,6 +159,11 @@ class ResourceState:
             engine.idle_since = now
             if engine.foreign:
                 engine.exclusive_to = None  # we cannot make a new one of it
+
+    def settled(self, key: str | None) -> None:
+        """One job of an earlier life that was on this engine has taken its slot back, or will not."""
+        if self.expected and self.expected.get(key, 0) > 0:
+            self.expected[key] -= 1
 
     # -- engines --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from firesteel.errors import (
     Problem,
     StoreBrokenError,
     StoreError,
-    StoreFullError,
+    StoreFailingError,
     StoreUnavailableError,
 )
 from firesteel.files import private_dir
@@ -31,6 +31,8 @@ BUSY_TIMEOUT = 5.0
 READERS = 2
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT}
+_FAILING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+"""Of the broken ones, those that may be well again without anybody touching the file: space, quota, a disk that came back."""
 _BROKEN = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a backup, or move it away to begin with an empty one"),
     sqlite3.SQLITE_NOTADB: (
@@ -138,7 +140,7 @@ class Database:
             return StoreUnavailableError(f"{self.where} is locked by another process; it may work later ({error})")
         if code in _BROKEN:
             what, fix = _BROKEN[code]
-            kind = StoreFullError if code == sqlite3.SQLITE_FULL else StoreBrokenError
+            kind = StoreFailingError if code in _FAILING else StoreBrokenError
             return kind(f"{self.where} {what} ({error}); {fix}")
         if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
             return StoreError(f"{self.where} refused a value ({error}); store a smaller one")

@@ -12,7 +12,7 @@ from functools import partial
 from sqlalchemy import Connection
 
 from firesteel.concurrency import OwnedTasks
-from firesteel.errors import FencingError, StoreError, StoreFullError, StoreUnavailableError
+from firesteel.errors import FencingError, StoreError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
 from firesteel.ha.sql.lease import LeaseWatch, holder_is_gone, this_host
@@ -23,8 +23,8 @@ from firesteel.processes import ProcessIdentity
 
 logger = logging.getLogger(__name__)
 
-_IN_PASSING = (StoreUnavailableError, StoreFullError)
-"""A disk that is full costs a leader its lease, not its life: it contends again, and leads when there is space."""
+_IN_PASSING = (StoreUnavailableError, StoreFailingError)
+"""A disk that is full or fails costs a leader its lease, not its life: it contends again, and leads when it is well."""
 
 
 class SqlLeaderElectionDriver:

@@ -1,0 +1,225 @@
+"""Checkpoints and stops: asked for under an id, carried out once, and their outcome known to whichever leader there is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.dispatcher.sim_cluster import LONG, Cluster, once
+
+from firesteel.errors import InvalidInputError, JobStateError, OperationNotFoundError
+from firesteel.status import JobStatus
+from firesteel.stores.operations import Operation, OperationKind, OperationStatus
+from firesteel.types import JobID
+
+
+async def outcome(cluster: Cluster, job_id: JobID, trigger: str) -> Operation:
+    """How an operation went, once it has ended."""
+    found: list[Operation] = []
+
+    async def ended() -> bool:
+        found.append(await cluster.ask(lambda d: d.request_operation(job_id, trigger)))
+        return found[-1].status is not OperationStatus.IN_PROGRESS
+
+    await cluster.until(ended)
+    return found[-1]
+
+
+def test_checkpoint_completes(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.kind, done.status) == (OperationKind.CHECKPOINT, OperationStatus.COMPLETED)
+        assert done.result == {"batches": {"o": 1}}
+        assert cluster.world.live_runs(job_id)
+
+    once(tmp_path, main)
+
+
+def test_stop_completes(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        done = await outcome(cluster, job_id, "t1")
+        assert done.status is OperationStatus.COMPLETED
+        assert done.result["status"] == "FINISHED"
+        assert str(done.result["checkpoint"]).endswith(f"/{job_id}")
+        result = await cluster.result(job_id)
+        assert (result.status, result.stopped) == (JobStatus.FINISHED, True)
+
+    once(tmp_path, main)
+
+
+def test_wish_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        cluster.faults.closed.add("operations/")
+        answer = await cluster.begin(lambda d: d.stop_job(job_id, "t1"))
+        await asyncio.sleep(60)
+        assert not answer.done()
+        assert cluster.world.live_runs(job_id)
+        cluster.faults.closed.clear()
+        await asyncio.wait_for(answer, LONG)
+        assert cluster.stored(f"operations/{job_id}/t1")["status"] == "IN_PROGRESS"
+
+    once(tmp_path, main)
+
+
+def test_same_trigger_id_is_the_same_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        cluster.faults.checkpoints_hang = True
+        asked = [await cluster.begin(lambda d: d.trigger_checkpoint(job_id, "t1")) for _ in range(3)]
+        await asyncio.gather(*asked)
+        cluster.faults.checkpoints_hang = False
+        first = await outcome(cluster, job_id, "t1")
+        await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
+        assert await outcome(cluster, job_id, "t1") == first
+        assert len(cluster.writes_of(f"operations/{job_id}/t1")) == 2, "begun once and ended once"
+        with pytest.raises(JobStateError, match="was used for a CHECKPOINT"):
+            await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        assert cluster.world.live_runs(job_id)
+
+    once(tmp_path, main)
+
+
+def test_bad_trigger_id(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        with pytest.raises(InvalidInputError, match="is not a trigger id"):
+            await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "../t"))
+
+    once(tmp_path, main)
+
+
+def test_unknown_operation(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        with pytest.raises(OperationNotFoundError, match=f"nothing was triggered for job {job_id} under the id t9"):
+            await cluster.ask(lambda d: d.request_operation(job_id, "t9"))
+
+    once(tmp_path, main)
+
+
+def test_savepoint_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        with pytest.raises(JobStateError, match="savepoints are not there yet; `stop` keeps the checkpoint"):
+            await cluster.ask(lambda d: d.trigger_savepoint(job_id, "t1"))
+        with pytest.raises(OperationNotFoundError):
+            await cluster.ask(lambda d: d.request_operation(job_id, "t1"))
+        assert cluster.world.live_runs(job_id)
+
+    once(tmp_path, main)
+
+
+def test_batch_job_can_do_neither(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, 1000.0))
+        with pytest.raises(JobStateError, match=r"cannot stop half-way.*; cancel it instead"):
+            await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        with pytest.raises(JobStateError, match="has no checkpoints; only streaming graphs have"):
+            await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
+
+    once(tmp_path, main)
+
+
+def test_job_that_does_not_run_can_do_neither(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        restart = {"type": "fixed-delay", "attempts": 3, "delay": "500 s"}
+        job_id = await cluster.submit(cluster.job(1, 1.0, streaming=True, fails=2, restart=restart))
+        await cluster.status(job_id, JobStatus.RESTARTING)
+        with pytest.raises(JobStateError, match="is RESTARTING; only running jobs can be stopped"):
+            await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        with pytest.raises(JobStateError, match="is RESTARTING; a checkpoint needs a running job"):
+            await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
+
+    once(tmp_path, main)
+
+
+def test_stop_of_a_job_that_fails_meanwhile(tmp_path: Path) -> None:
+    """The wish was for that attempt; the strategy decides about the next."""
+
+    async def main(cluster: Cluster) -> None:
+        restart = {"type": "fixed-delay", "attempts": 3, "delay": "5 s"}
+        job_id = await cluster.running(cluster.job(1, 1e6, streaming=True, restart=restart))
+        (run,) = cluster.world.live_runs(job_id)
+        assert run.engine_id is not None
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        cluster.world.kill_engine(run.engine_id)
+        done = await outcome(cluster, job_id, "t1")
+        assert done.status is OperationStatus.FAILED
+        assert "failed while it was stopping, and goes on by its restart strategy" in done.error
+        await cluster.until(lambda: cluster.numbers(job_id) == [1, 2])
+
+    once(tmp_path, main)
+
+
+def test_stop_of_a_job_that_is_cancelled_meanwhile(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        await cluster.ask(lambda d: d.cancel_job(job_id))
+        assert (await cluster.result(job_id)).status is JobStatus.CANCELED
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.status, done.error) == (OperationStatus.FAILED, "the job ended CANCELED")
+
+    once(tmp_path, main)
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_stop_survives_a_crash_at_any_step(tmp_path: Path, step: int, side: str) -> None:
+    """I19: once it was acknowledged it happens, whoever leads."""
+
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        leader = await cluster.leader()
+        leader.crash_at = (leader.steps + step, side)
+        cluster.start_node()
+        asked = await cluster.begin(lambda d: d.stop_job(job_id, "t1"))
+        await asyncio.wait([asked, leader.died], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        durable = bool(cluster.stored(f"operations/{job_id}/t1"))
+        # The answer to a stop cannot be lost: nothing crashes after that step.
+        await cluster.until(lambda: not leader.alive or (step, side) == (3, "after"))
+        if not durable:
+            assert cluster.world.live_runs(job_id)
+            await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.status, done.error) == (OperationStatus.COMPLETED, "")
+        result = await cluster.result(job_id)
+        assert (result.status, result.stopped) == (JobStatus.FINISHED, True)
+        assert cluster.numbers(job_id) == [1]
+
+    once(tmp_path, main)
+
+
+def test_checkpoint_survives_a_crash(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        cluster.faults.checkpoints_hang = True
+        await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
+        await cluster.fail_over()
+        cluster.faults.checkpoints_hang = False
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.status, done.error) == (OperationStatus.COMPLETED, "")
+
+    once(tmp_path, main)
+
+
+def test_outcome_is_known_to_the_next_leader_for_a_while(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        done = await outcome(cluster, job_id, "t1")
+        await cluster.clean(job_id)
+        await cluster.fail_over()
+        assert await cluster.ask(lambda d: d.request_operation(job_id, "t1")) == done
+        await asyncio.sleep(130)
+        with pytest.raises(OperationNotFoundError):
+            await cluster.ask(lambda d: d.request_operation(job_id, "t1"))
+        assert not cluster.stored(f"operations/{job_id}/t1")
+
+    once(tmp_path, main, dispatcher__operation_retention="120 s")
