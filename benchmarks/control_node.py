@@ -27,7 +27,7 @@ from firesteel.ha.protocols import HighAvailabilityServices
 from firesteel.ha.services import open_high_availability
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.enrichers import load_enrichers
-from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import Health
 from firesteel.status import JobStatus
@@ -54,7 +54,7 @@ class Engines:
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         return record
 
-    async def stop(self, record: EngineRecord, *, force: bool = False) -> None: ...
+    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None: ...
 
     async def health(self, record: EngineRecord) -> Health:
         return Health.WELL
@@ -83,11 +83,13 @@ class Attempts:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def cancel(self, attempt: AttemptId) -> None: ...
+    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None: ...
 
     async def stop(self, attempt: AttemptId) -> None: ...
 
-    async def fence(self, attempt: AttemptId) -> AttemptResult:
+    async def prune(self, job_id: JobID, keep: int) -> None: ...
+
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         raise AssertionError
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:

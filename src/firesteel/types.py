@@ -22,9 +22,13 @@ def new_job_id() -> JobID:
     return JobID(uuid.uuid4().hex)
 
 
+def is_job_id(text: str) -> bool:
+    return _JOB_ID.fullmatch(text) is not None
+
+
 def parse_job_id(text: str) -> JobID:
     """The JobID that `text` spells, or ValueError."""
-    if not _JOB_ID.fullmatch(text):
+    if not is_job_id(text):
         raise ValueError(f"a job id is 32 hex digits, not {text!r}")
     return JobID(text)
 

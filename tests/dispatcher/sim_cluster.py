@@ -24,6 +24,7 @@ from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.enrichers import load_enrichers
+from firesteel.jobmaster.executor import Guard, certain
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.status import JobStatus
@@ -82,11 +83,11 @@ class FaultyExecutor(SimExecutor):
         super().__init__(process)
         self.faults = faults
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         if self.faults.fences and not unreachable:
             await self.process.touch()
             raise self.faults.fences.pop(0)
-        return await super().fence(attempt, unreachable=unreachable)
+        return await super().fence(attempt, unreachable=unreachable, guard=guard)
 
     async def forget(self, attempt: AttemptId) -> None:
         if self.faults.forgets:

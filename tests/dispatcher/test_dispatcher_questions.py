@@ -134,11 +134,6 @@ def test_result_is_waited_for_and_the_wait_ends_with_the_leadership(tmp_path: Pa
     once(tmp_path, main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="request_job_status, list_jobs and request_job show the JobMaster's state: a final status is told before the "
-    "result is durable, and after a crash the job can run on and end otherwise (I5)",
-)
 @pytest.mark.parametrize("how", ["cancelled while it waits", "failed"])
 def test_end_of_a_job_is_told_only_when_it_is_durable(tmp_path: Path, how: str) -> None:
     async def main(cluster: Cluster) -> None:

@@ -166,11 +166,6 @@ def test_grant_while_the_old_process_stops_waits_for_it() -> None:
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="DispatcherRunner._conduct does not clear `_changed` after it waited for the old process: a grant that came "
-    "meanwhile starts a process, which is stopped at once and started a second time under the same epoch",
-)
 def test_grant_while_the_old_process_stops_starts_one_process() -> None:
     async def main(house: House) -> None:
         house.grant(1)
@@ -336,11 +331,6 @@ def test_close_ends_the_process_before_others_may_lead(moment: str) -> None:
     play(main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="DispatcherRunner.close cancels the conductor in the middle of process.close(), which nobody takes up again: "
-    "the election is left while the process of the last leadership is still closing",
-)
 def test_close_while_the_process_stops_waits_for_it_too() -> None:
     async def main(house: House) -> None:
         house.grant(1)

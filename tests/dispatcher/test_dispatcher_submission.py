@@ -183,10 +183,6 @@ def test_submission_while_the_namesake_is_cleaned_up(tmp_path: Path) -> None:
     once(tmp_path, main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Dispatcher._known says of a job that has ended and is being cleaned up: 'which runs (FINISHED)'",
-)
 def test_refusal_says_that_the_namesake_has_ended(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job = cluster.job(1)

@@ -129,14 +129,7 @@ def test_crash_while_a_job_is_parked(tmp_path: Path, step: int, side: str) -> No
     once(tmp_path, main)
 
 
-SEEN_AS_NEW = pytest.mark.xfail(
-    strict=True,
-    reason="while a job with an unreadable record is parked in the background, the watch on the store takes its graph for "
-    "one that somebody added and runs it anew; the two ends meet in a JobStateError that nobody expects, which is fatal",
-)
-
-
-@pytest.mark.parametrize("what", ["graphs", pytest.param("jobs", marks=SEEN_AS_NEW), "results"])
+@pytest.mark.parametrize("what", ["graphs", "jobs", "results"])
 def test_fence_that_takes_long_holds_nobody_up(tmp_path: Path, what: str) -> None:
     """Its engine does not answer for a minute; the others are served meanwhile, and it does not run anew."""
 
@@ -156,11 +149,6 @@ def test_fence_that_takes_long_holds_nobody_up(tmp_path: Path, what: str) -> Non
     once(tmp_path, main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a job that is being parked in the background stands in no table of the Dispatcher: for as long as its fence "
-    "takes, whoever asks for this accepted job is told that no such job is known",
-)
 def test_job_that_is_being_parked_is_known(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         bad, _ = await two_running(cluster)
@@ -187,11 +175,6 @@ def test_name_that_is_no_job_id(tmp_path: Path) -> None:
     once(tmp_path, main)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a path that is no job id is parked with a result that cannot be read back (take_job_id): its clean-up fails at "
-    "the clean mark for ever, and every new leader parks it again",
-)
 def test_name_that_is_no_job_id_is_done_with(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("graphs/README", b"do not touch")

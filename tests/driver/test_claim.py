@@ -140,7 +140,7 @@ def test_a_late_driver_does_nothing(directory: AttemptDirectory, driver: Callabl
         case "result":
             directory.write_result(AttemptResult(AttemptState.CANCELED))
         case "called off":
-            assert call_off(directory)
+            assert call_off(directory, lambda: None)
         case _:
             directory.spec.unlink()
     began = time.monotonic()

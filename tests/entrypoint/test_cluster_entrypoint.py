@@ -259,11 +259,6 @@ def test_directory_of_jobs_that_cannot_be_made_closes_the_pool(tmp_path: Path, p
     assert parts.closed == ["driver pool", "high-availability services"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="finished_jobs() is called outside of any _part: a directory that cannot be made is a bare FileExistsError, "
-    "which run() does not catch (a traceback and exit code 1, which is that of a failed application)",
-)
 def test_directory_of_ended_jobs_that_cannot_be_made(tmp_path: Path, parts: Parts) -> None:
     root = tmp_path / "data" / "clusters" / "default"
     root.mkdir(parents=True)
@@ -372,11 +367,6 @@ def test_signal_ends_it(tmp_path: Path, parts: Parts, number: signal.Signals) ->
     assert parts.closed == ORDER[::-1]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ApplicationStatus.CANCELED documents 130 for a signal that comes before the cluster served; run() says "
-    "SUCCEEDED (0) for any signal",
-)
 @pytest.mark.usefixtures("signals")
 def test_signal_before_it_serves(tmp_path: Path, parts: Parts) -> None:
     async def main() -> ApplicationStatus:
@@ -424,11 +414,6 @@ def test_part_that_cannot_start_is_told_without_a_traceback(
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="run() takes any FiresteelError for one of the start: when a part cannot be closed well after the node has "
-    "served, the exit code is START_FAILED (4)",
-)
 @pytest.mark.usefixtures("signals")
 def test_error_while_closing_is_no_failed_start(tmp_path: Path, parts: Parts) -> None:
     parts.close_error = StoreBrokenError("the disk is full")

@@ -305,11 +305,6 @@ def test_database_on_a_disk_that_is_full(start: Start) -> None:
             assert node.exit_code() == 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="where there is no room for SQLite's shared-memory file it says SQLITE_IOERR_SHMSIZE, which ha.sql.database "
-    "tells as 'cannot be read or written; look at the health of its disk' instead of a full disk",
-)
 def test_database_on_a_disk_that_is_full_to_the_last_byte(start: Start) -> None:
     with small_disk() as disk:
         if disk is None:

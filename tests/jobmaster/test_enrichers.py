@@ -101,10 +101,6 @@ def test_enricher_that_hangs_is_waited_for_only_so_long(
     assert "hang" in caplog.text
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="labels_of catches Exception only: an enricher that calls sys.exit() ends the whole control plane",
-)
 def test_enricher_that_exits_does_not_end_the_control_plane() -> None:
     """In a process of its own: an event loop that meets SystemExit takes everything around it with it."""
     code = """
@@ -145,9 +141,6 @@ def test_missing_ones_are_all_named_with_those_that_are_there(monkeypatch: pytes
     assert GROUP in said
 
 
-@pytest.mark.xfail(
-    strict=True, reason="load_enrichers lets the ImportError of a named enricher pass: no option and no fix are named"
-)
 def test_enricher_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, team="no_such_module:label")
     with pytest.raises(InvalidConfigError, match=r"jobmanager\.failure-enrichers.*team"):

@@ -50,7 +50,7 @@ from firesteel.jobmaster.machine import (
     Watch,
     step,
 )
-from firesteel.jobmaster.restart import REMEMBERED, RestartHistory, restart_delay
+from firesteel.jobmaster.restart import REMEMBERED, RestartHistory, remembered, restart_delay
 from firesteel.status import TRANSITIONS, JobStatus
 
 S = JobStatus
@@ -505,7 +505,7 @@ def test_what_changes_the_record_is_persisted_before_anything_happens_outside(be
 
 # -- the record -------------------------------------------------------------------------------------------------------
 
-NOT_DURABLE = {"restart", "history_size", "status", "stopped", "pending"}
+NOT_DURABLE = {"lost", "restart", "history_size", "status", "stopped", "pending"}
 
 
 def test_record_has_every_field_that_must_last() -> None:
@@ -559,7 +559,9 @@ def decisions(strategy: Restart, gaps: list[float], *, bounded: bool) -> list[fl
     history, now, found = RestartHistory(), 0.0, []
     for gap in gaps:
         now += gap
-        history = history.failed(now) if bounded else RestartHistory((*history.failures, now))
+        history = (
+            history.failed(now, keep=remembered(strategy)) if bounded else RestartHistory((*history.failures, now))
+        )
         found.append(restart_delay(strategy, history, USER))
     return found
 
@@ -592,10 +594,6 @@ def test_history_is_bounded() -> None:
     assert history.count == REMEMBERED + 500
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="restart.REMEMBERED caps what a failure rate can count: with max_failures >= 1000 the job never gives up",
-)
 def test_failure_rate_that_counts_more_than_is_remembered_gives_up_all_the_same() -> None:
     strategy = FailureRateRestart(max_failures=REMEMBERED + 10, interval="1 h", delay="1 s")
     found = decisions(strategy, [0.01] * (REMEMBERED + 12), bounded=True)

@@ -15,7 +15,7 @@ from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError, ResourcesUnavailableError
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import Health
+from firesteel.resourcemanager.provider import Guard, Health, certain
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import JobID
 
@@ -59,7 +59,8 @@ class FakeProvider:
             raise EngineLostError(f"engine {record.engine_id} is gone")
         return record
 
-    async def stop(self, record: EngineRecord, *, force: bool = False) -> None:
+    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+        guard()
         await self.stop_gate.wait()
         if self.stop_errors:
             raise self.stop_errors.pop(0)
@@ -286,7 +287,14 @@ def test_silent_engine_of_an_earlier_life_keeps_only_its_own_jobs_waiting(tmp_pa
         await desk.manager.reclaim_slot(SlotRequest(JobID("b"), X), mine.engine_id)
         assert (await waiting).engine == mine
 
-    play(scene, tmp_path, recovered=False, prepare=lambda p: p.left.append(record("old", X)), engine__max="1")
+    play(
+        scene,
+        tmp_path,
+        recovered=False,
+        prepare=lambda p: p.left.append(record("old", X)),
+        engine__max="1",
+        engine__slots="3",
+    )
 
 
 def test_cancelled_request_leaves_the_queue(tmp_path: Path) -> None:

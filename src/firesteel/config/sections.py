@@ -123,7 +123,7 @@ class EngineOptions(Section, prefix="engine"):
     isolation: Isolation = option(
         key="isolation",
         default=Isolation.SESSION,
-        description="`session`: jobs share engines, each in its own Spark session. `job`: every job has an engine alone.",
+        description="With `session` jobs share engines, each in its own Spark session; with `job` every job has one alone.",
         since="0.1",
     )
     slots: PositiveInt = option(
@@ -253,8 +253,8 @@ class HighAvailabilityOptions(Section, prefix="high-availability"):
     lease_duration: PositiveDuration = option(
         default=10.0,
         description=(
-            "How long a leader that is not heard of keeps its leadership. It renews three times as often. A leader "
-            "whose process is gone from this host is replaced at once."
+            "How long a leader that is not heard of keeps its leadership; one whose process is gone from this host is "
+            "replaced at once."
         ),
         since="0.1",
     )

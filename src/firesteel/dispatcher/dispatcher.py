@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from firesteel.concurrency import Backoff, OwnedTasks, retry
@@ -54,7 +54,9 @@ class RecoveredJobs:
     submissions: Sequence[Submission] = ()
     records: Mapping[JobID, Mapping[str, Any]] = field(default_factory=dict)
     poisoned: Mapping[JobID, str] = field(default_factory=dict)
-    """Jobs whose graph or record cannot be read, and why."""
+    """Jobs whose graph, record or result cannot be read, and why."""
+    strangers: Mapping[str, str] = field(default_factory=dict)
+    """Names among the graphs that are no job ids, and so cannot be jobs."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +74,21 @@ class ManagedJob:
 
     @property
     def status(self) -> JobStatus:
-        return self.result.result().status if self.result.done() else self.runner.state.status
+        return self.result.result().status if self.result.done() else self.shown.status
+
+    @property
+    def shown(self) -> JobState:
+        """What may be told of the job: an end that is not durable yet has not happened (I5)."""
+        state = self.runner.state
+        before = _BEFORE_THE_END.get(state.status)
+        return replace(state, status=before) if before is not None else state
+
+
+_BEFORE_THE_END = {
+    JobStatus.FINISHED: JobStatus.RUNNING,
+    JobStatus.FAILED: JobStatus.FAILING,
+    JobStatus.CANCELED: JobStatus.CANCELLING,
+}
 
 
 class Dispatcher:
@@ -95,6 +111,8 @@ class Dispatcher:
         self._submitting: dict[JobID, asyncio.Future[None]] = {}
         self._terminating: dict[JobID, asyncio.Task[Any]] = {}
         """Clean-ups that are under way."""
+        self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
+        """Jobs that cannot be read, until they have their result."""
         self._tasks = OwnedTasks("dispatcher", on_error)
         self._masters = services.for_job_masters()
         self._closed = False
@@ -123,7 +141,10 @@ class Dispatcher:
         recovered = [s for s in self._recovered.submissions if s.job_id not in ended]
         for job_id, reason in self._recovered.poisoned.items():
             if job_id not in ended:
+                self._parking[job_id] = asyncio.get_running_loop().create_future()
                 self._tasks.start(self._park_surely(job_id, reason), f"park-{job_id[:8]}")
+        for name, reason in self._recovered.strangers.items():
+            self._tasks.start(self._put_away(name, reason), "put-away")
         jobs = [self._run(s, self._recovered.records.get(s.job_id)) for s in recovered]
         # Slots of earlier lives are taken before new jobs may have them.
         self._tasks.start(self._release_resources(jobs), "recovered")
@@ -195,7 +216,7 @@ class Dispatcher:
             return False
         if digest == submission.digest:
             return True
-        what = f"runs ({job.status})" if job is not None else f"has ended ({result.status if result else ''})"
+        what = f"has ended ({result.status})" if result is not None else f"runs ({job.status if job else ''})"
         raise DuplicateJobError(f"job id {job_id} belongs to another job, which {what}; choose a new one")
 
     def _run(self, submission: Submission, record: Mapping[str, Any] | None) -> ManagedJob:
@@ -295,9 +316,16 @@ class Dispatcher:
             await self._services.executor.forget(AttemptId(job_id, number))
 
     async def _park_surely(self, job_id: JobID, reason: str) -> None:
-        await self._persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
+        parking = self._parking.setdefault(job_id, asyncio.get_running_loop().create_future())
+        try:
+            result = await self._persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
+            parking.set_result(result)
+        finally:
+            if not parking.done():
+                parking.cancel()
+            del self._parking[job_id]
 
-    async def _park(self, job_id: JobID, reason: str) -> None:
+    async def _park(self, job_id: JobID, reason: str) -> JobResult:
         """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
         services = self._services
         for path, raw in (
@@ -327,6 +355,21 @@ class Dispatcher:
         await services.results.replace_unreadable(result, epoch=services.epoch)
         logger.error("job %s was parked: %s", job_id, reason)
         self._start_cleanup(job_id)
+        return result
+
+    async def _put_away(self, name: str, reason: str) -> None:
+        """Something that stands among the graphs and is none: kept aside, and out of the way."""
+        services = self._services
+
+        async def once() -> None:
+            raw = await services.graphs.raw(JobID(name))
+            if raw is not None:
+                parked = Parked(JobID(name), f"graphs/{name}", raw, reason, services.now())
+                await services.parked.put(parked, epoch=services.epoch)
+                await services.graphs.delete(JobID(name), epoch=services.epoch)
+
+        await self._persistently(once, f"putting graphs/{name} aside")
+        logger.error("graphs/%s is no job and was put aside: %s", name, reason)
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -340,7 +383,7 @@ class Dispatcher:
         self._check_leading()
         job = self._jobs.get(job_id)
         if job is not None and not job.result.done():
-            state = job.runner.state
+            state = job.shown
             progress = await self._progress(job_id, state)
             return execution_graph(job.submission, state, progress, now=self._services.now())
         found = await self._services.finished.get(job_id)
@@ -361,6 +404,8 @@ class Dispatcher:
         self._check_leading()
         if (job := self._jobs.get(job_id)) is not None:
             return job.status
+        if job_id in self._parking:
+            return JobStatus.RECONCILING
         if (result := self._services.results.get(job_id)) is not None:
             return result.status
         raise _unknown(job_id)
@@ -369,6 +414,8 @@ class Dispatcher:
         self._check_leading()
         if (job := self._jobs.get(job_id)) is not None:
             return await asyncio.shield(job.result)
+        if (parking := self._parking.get(job_id)) is not None:
+            return await asyncio.shield(parking)
         if (result := self._services.results.get(job_id)) is not None:
             return result
         raise _unknown(job_id)
@@ -511,7 +558,7 @@ class Dispatcher:
                 logger.warning("the store cannot be read; jobs go on: %s", error)
 
     async def _compare_with_store(self) -> None:
-        known = set(self._jobs) | set(self._terminating)
+        known = set(self._jobs) | set(self._terminating) | set(self._parking)
         there = set(await self._services.graphs.job_ids())
         for job_id in there - known - set(self._submitting) - set(self._jobs) - set(self._terminating):
             if self._services.results.get(job_id) is not None:
@@ -590,6 +637,6 @@ def _overview(r: JobResult) -> JobOverview:
 
 
 def _live(job: ManagedJob) -> JobOverview:
-    state = job.runner.state
+    state = job.shown
     name, submitted = job.submission.graph.name, job.submission.submitted_at
     return JobOverview(job.submission.job_id, name, state.status, submitted, None, state.attempt, state.restarts)

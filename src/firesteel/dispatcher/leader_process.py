@@ -11,6 +11,7 @@ from firesteel.dispatcher.dispatcher import Dispatcher, RecoveredJobs
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError, NotLeadingError
 from firesteel.ha.protocols import Epoch
+from firesteel.types import is_job_id
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,13 @@ class DispatcherLeaderProcess:
             ]
         )
         await services.resources.start()
-        recovered = RecoveredJobs([s for s in submissions if s.job_id not in poisoned], records, poisoned)
+        strangers = {name: why for name, why in bad_graphs.items() if not is_job_id(name)}
+        recovered = RecoveredJobs(
+            [s for s in submissions if s.job_id not in poisoned],
+            records,
+            {job_id: why for job_id, why in poisoned.items() if is_job_id(job_id)},
+            strangers,
+        )
         self._dispatcher = Dispatcher(
             services,
             recovered,

@@ -42,6 +42,7 @@ class DispatcherRunner:
         self._changed = asyncio.Event()
         self._process: DispatcherLeaderProcess | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._tasks = OwnedTasks("dispatcher-runner", on_fatal)
 
     @property
@@ -104,8 +105,9 @@ class DispatcherRunner:
     async def _conduct(self) -> None:
         while True:
             await self._changed.wait()
-            self._changed.clear()
             await self._end_process()
+            # Only now: what was wished for while the old process ended is read in the next line.
+            self._changed.clear()
             if (epoch := self._wanted) is None:
                 continue
             self._process = self._make_process(epoch, self._on_fenced)
@@ -135,4 +137,8 @@ class DispatcherRunner:
     async def _end_process(self) -> None:
         if self._process is not None:
             process, self._process = self._process, None
-            await process.close()
+            self._ending = asyncio.get_running_loop().create_task(process.close(), name="end-leader-process")
+        if self._ending is not None:
+            # Whoever is told to go in the middle of this leaves the rest to `close`, which waits for it too.
+            await asyncio.shield(self._ending)
+            self._ending = None

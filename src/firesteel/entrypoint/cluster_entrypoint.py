@@ -57,6 +57,7 @@ class ClusterEntrypoint:
         self.flavour = flavour
         self._endpoint = endpoint
         self._status: asyncio.Future[ApplicationStatus] | None = None
+        self._serving = False
 
     async def run(self) -> ApplicationStatus:
         """Serve until something ends it; the caller exits with the status's exit code."""
@@ -65,8 +66,12 @@ class ClusterEntrypoint:
         _raise_descriptor_limit()
         try:
             async with self.open():
+                self._serving = True
                 return await self._status
         except FiresteelError as error:
+            if self._serving:
+                logger.critical("closing failed: %s", error)
+                return ApplicationStatus.FATAL_ERROR
             logger.critical("%s", error)
             return ApplicationStatus.START_FAILED
 
@@ -88,7 +93,7 @@ class ClusterEntrypoint:
 
     def _on_signal(self, number: int) -> None:
         logger.info("%s received; ending", signal.Signals(number).name)
-        self.end(ApplicationStatus.SUCCEEDED)
+        self.end(ApplicationStatus.SUCCEEDED if self._serving else ApplicationStatus.CANCELED)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
@@ -118,6 +123,10 @@ class ClusterEntrypoint:
                 engines = engine_provider(configuration)
                 opened.push_async_callback(engines.close)
             opened.push_async_callback(tasks.close)
+            with _part("store of ended jobs"):
+                finished = finished_jobs(configuration, remove_logs)
+            with _part("failure enrichers"):
+                labels = enrichers(configuration)
             outputs = OutputCleaner(configuration)
             opened.callback(outputs.close)
             node = Node(
@@ -125,10 +134,10 @@ class ClusterEntrypoint:
                 ha=ha,
                 executor=executor,
                 engines=engines,
-                finished=finished_jobs(configuration, remove_logs),
+                finished=finished,
                 archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
                 clear_outputs=outputs.clear,
-                enrichers=enrichers(configuration),
+                enrichers=labels,
             )
             name = f"{os.uname().nodename}:{os.getpid()}"
             election = ha.election(name)

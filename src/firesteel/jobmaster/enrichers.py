@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from firesteel.errors import InvalidConfigError, Problem
 from firesteel.failure import Failure, FailureKind
@@ -59,7 +59,28 @@ def load_enrichers(names: Sequence[str]) -> tuple[FailureEnricher, ...]:
                 for name in missing
             ]
         )
-    return (type_label, *(found[n].load() for n in names))
+    return (type_label, *(_loaded(found[n]) for n in names))
+
+
+def _loaded(entry: EntryPoint) -> FailureEnricher:
+    try:
+        enricher: FailureEnricher = entry.load()
+    except Exception as error:
+        problem = Problem(
+            f"the failure enricher '{entry.name}' cannot be loaded: {type(error).__name__}: {error}",
+            "mend the package that registers it, or remove it from the list",
+            field="jobmanager.failure-enrichers",
+        )
+        raise InvalidConfigError([problem]) from error
+    return enricher
+
+
+def _contained(enricher: FailureEnricher, failure: Failure) -> Mapping[str, str]:
+    """An enricher that exits ends itself, not us."""
+    try:
+        return enricher(failure)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise RuntimeError(f"the enricher wanted to exit: {error!r}") from error
 
 
 async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> dict[str, str]:
@@ -70,7 +91,7 @@ async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> d
             if enricher is type_label:
                 found = enricher(failure)
             else:
-                work = asyncio.get_running_loop().run_in_executor(_THREADS, enricher, failure)
+                work = asyncio.get_running_loop().run_in_executor(_THREADS, _contained, enricher, failure)
                 found = await asyncio.wait_for(work, TIMEOUT_SECONDS)
             labels = {str(k): str(v) for k, v in found.items()} | labels
         except Exception:

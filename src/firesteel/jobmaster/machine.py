@@ -18,7 +18,7 @@ from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Restart
 from firesteel.jobmaster.executor import Presence
-from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, restart_delay
+from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, remembered, restart_delay
 from firesteel.status import TRANSITIONS, JobStatus
 
 # -- state ----------------------------------------------------------------------------------------------------------
@@ -70,6 +70,8 @@ class JobState:
     status: JobStatus = JobStatus.INITIALIZING
     stopped: bool = False
     """The result is that of a stop that was asked for."""
+    lost: str = ""
+    """Why the engine was lost, when that was heard before it was clear what the attempt does."""
     pending: ExceptionEntry | None = None
     """The failure that is being dealt with, in FAILING."""
 
@@ -308,6 +310,8 @@ def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - 
             return state, (Watch(event.attempt), *stopping)
         case DeployFailed():
             return _failing(state, event.attempt, event.failure, event.labels, now)
+        case EngineLost() if state.status is JobStatus.RECONCILING:
+            return replace(state, lost=event.reason), ()
         case EngineLost():
             failure = Failure(FailureKind.ENGINE_LOST, event.reason)
             return _failing(state, event.attempt, failure, event.labels, now)
@@ -351,10 +355,10 @@ def _recovered(state: JobState, event: Recovered, now: float) -> Step:
         case Presence.ENDED:
             # Whether its engine lives or not: what it wrote as its result is the truth.
             return _enter(state, JobStatus.RUNNING, now), (Watch(state.attempt),)
-        case Presence.RUNNING if event.has_slot:
+        case Presence.RUNNING if event.has_slot and not state.lost:
             again: tuple[Instruction, ...] = (StopAttempt(state.attempt),) if state.stop_requested else ()
             return _enter(state, JobStatus.RUNNING, now), (Watch(state.attempt), *again)
-        case Presence.ABSENT if event.has_slot:
+        case Presence.ABSENT if event.has_slot and not state.lost:
             # The intent was written and then we died: it is the same attempt, with the same ids.
             return _enter(state, JobStatus.RUNNING, now), (Deploy(state.attempt),)
         case _:
@@ -363,7 +367,8 @@ def _recovered(state: JobState, event: Recovered, now: float) -> Step:
 
 
 def gone(state: JobState) -> Failure:
-    return Failure(FailureKind.ENGINE_LOST, f"engine {state.engine_id} was gone when the job was recovered")
+    why = state.lost or f"engine {state.engine_id} was gone when the job was recovered"
+    return Failure(FailureKind.ENGINE_LOST, why)
 
 
 def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
@@ -419,7 +424,7 @@ def _decide(state: JobState, now: float) -> Step:
         pending=None,
         deployed=False,
         stop_requested=False,
-        failures=state.failures.failed(now),
+        failures=state.failures.failed(now, keep=remembered(state.restart)),
         exceptions=(*state.exceptions, entry)[-state.history_size :],
     )
     delay = restart_delay(state.restart, state.failures, entry.failure)

@@ -117,10 +117,6 @@ class JobMaster:
 
     async def cancel(self) -> None:
         """Returns once the wish is durable: from then on the job will stop and never run again (I10)."""
-        if self.state.status.terminal:
-            raise JobStateError(
-                f"job {self.submission.job_id} is {self.state.status}; only running jobs can be cancelled"
-            )
         await self._ask(CancelRequested())
 
     async def stop(self) -> None:
@@ -320,8 +316,7 @@ class JobMaster:
                 return await self._services.executor.fence(self._attempt(number), guard=guard)
             except EngineLostError:
                 # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
-                await self._suspect()
-                if self._slot is None or self._slot.lost.done():
+                if not await self._suspect():
                     # An engine of ours is surely ended by now. One that we are only attached to is out of reach, and
                     # what it does there is beyond anybody's power; the job must not wait for it for ever.
                     return await self._services.executor.fence(self._attempt(number), unreachable=True, guard=guard)
@@ -336,9 +331,10 @@ class JobMaster:
         )
         self._post(Fenced(number, result))
 
-    async def _suspect(self) -> None:
-        if self._slot is not None and self._slot.engine is not None:
-            await self._services.resources.suspect(self._slot.engine.engine_id)
+    async def _suspect(self) -> bool:
+        """Have the engine of the attempt looked at; False when it is no more."""
+        engine_id = self.state.engine_id
+        return engine_id is not None and await self._services.resources.suspect(engine_id)
 
     async def _wait_for_restart(self, delay: float) -> None:
         await asyncio.sleep(delay)
@@ -387,7 +383,8 @@ class JobMaster:
                 answer.set_exception(self._refusal())
 
     def _refusal(self) -> FiresteelError:
-        if self.state.status.terminal:
+        ended = self._outcome.done() and not self._outcome.cancelled() and self._outcome.exception() is None
+        if ended:
             return JobStateError(f"job {self.submission.job_id} is {self.state.status}; it has ended for good")
         return NotLeadingError("this node looks after the job no more; ask the new leader")
 

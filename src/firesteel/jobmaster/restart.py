@@ -18,7 +18,7 @@ HOPELESS = frozenset({FailureKind.INVALID_PIPELINE, FailureKind.IMPORT})
 """Failures that the same job would meet again, whatever the strategy says."""
 
 REMEMBERED = 1000
-"""Times of failures that are kept; far more than any failure rate counts within its interval."""
+"""Times of failures that are kept, unless a failure rate counts more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,17 @@ class RestartHistory:
     def count(self) -> int:
         return self.earlier + len(self.failures)
 
-    def failed(self, now: float) -> RestartHistory:
-        kept = (*self.failures, now)[-REMEMBERED:]
+    def failed(self, now: float, *, keep: int = REMEMBERED) -> RestartHistory:
+        kept = (*self.failures, now)[-keep:]
         return RestartHistory(kept, self.count + 1 - len(kept))
 
 
 NO_FAILURES = RestartHistory()
+
+
+def remembered(strategy: Restart) -> int:
+    """How many times of failures the strategy may have to count."""
+    return max(REMEMBERED, strategy.max_failures + 1) if isinstance(strategy, FailureRateRestart) else REMEMBERED
 
 
 def restart_delay(strategy: Restart, history: RestartHistory, failure: Failure) -> float | None:

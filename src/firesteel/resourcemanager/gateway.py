@@ -66,6 +66,9 @@ class ResourceManagerGateway(Protocol):
         """Give a slot back. Doing it twice is harmless."""
         ...
 
-    async def suspect(self, engine_id: str) -> None:
-        """Somebody found the engine not answering: look at once, and if that is so, end it and tell its jobs."""
+    async def suspect(self, engine_id: str) -> bool:
+        """Somebody found the engine not answering: look at once, and if that is so, end it and tell its jobs.
+
+        Returns when that is settled: True when the engine answers after all, False when it is no more.
+        """
         ...

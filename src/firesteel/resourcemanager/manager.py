@@ -193,17 +193,29 @@ class ResourceManager:
         self._state.release(ticket, self._now())
         self._act()
 
-    async def suspect(self, engine_id: str) -> None:
-        """Returns when the engine was found well, or is gone and its jobs were told."""
+    async def suspect(self, engine_id: str) -> bool:
         record = self._records.get(engine_id)
-        if record is None or self._halted:
-            return
+        if self._halted:
+            raise _fenced()
+        if record is None:
+            return False
+        if (adopting := self._adopting.get(engine_id)) is not None:
+            # It was being given time to answer; whoever asks here has none.
+            if await self._provider.health(record) is Health.WELL:
+                return True
+            adopting.cancel()
+            await asyncio.wait({adopting})
+            if engine_id in self._state.engines and self._state.engines[engine_id].state is EngineState.STARTING:
+                self._state.stop(engine_id)
+                await self._end(record, force=True)
+            return False
         task = self._looking.get(engine_id)
         if task is None:
             task = self._tasks.start(self._look(record), f"look at {engine_id}")
             self._looking[engine_id] = task
             task.add_done_callback(lambda _: self._looking.pop(engine_id, None))
         await asyncio.wait({task})
+        return engine_id in self._records
 
     def overview(self) -> ResourceOverview:
         engines = [

@@ -135,7 +135,9 @@ class Database:
 
     def _error(self, error: BaseException | None) -> StoreError:
         # Extended codes carry the general one in their lowest byte.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        extended = getattr(error, "sqlite_errorcode", 0)
+        # No room for the shared memory beside the file is a full disk too, though SQLite does not call it so.
+        code = sqlite3.SQLITE_FULL if extended == sqlite3.SQLITE_IOERR_SHMSIZE else extended & 0xFF
         if code in _BUSY:
             return StoreUnavailableError(f"{self.where} is locked by another process; it may work later ({error})")
         if code in _BROKEN:
