@@ -31,6 +31,10 @@ from firesteel.types import new_job_id
 ROOT = "FIRESTEEL_TEST_ROOT"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-schedules", action="store_true", help="play every simulated schedule, not a fifth of them")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         root = tempfile.mkdtemp(prefix="firesteel-tests-")

@@ -5,9 +5,13 @@ A failure names its seed and plan: `simulate(Plan(...))` plays it again.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from tests.simulation.invariants import violations
 from tests.simulation.scenario import Plan, simulate
+
+from firesteel.jobmaster import machine, master
 
 CHUNK = 25
 
@@ -100,3 +104,37 @@ def test_same_seed_same_history() -> None:
     assert first.asks == second.asks
     assert first.world.effects == second.world.effects
     assert first.world.writes == second.world.writes
+
+
+def test_schedules_go_where_the_bugs_are() -> None:
+    """Checks that nothing ever reaches prove nothing: what must be met, is."""
+    met: Counter[str] = Counter()
+    original = machine.step
+
+    def step(state: machine.JobState, event: machine.Event, now: float) -> machine.Step:
+        met[type(event).__name__] += 1
+        match event:
+            case machine.Recovered():
+                met[f"recovered {event.presence}"] += 1
+                met["recovered to be cancelled"] += state.cancel_requested and state.deployed
+            case machine.CancelRequested() | machine.StopRequested():
+                met[f"{type(event).__name__} in {state.status}"] += 1
+        return original(state, event, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(master, "step", step)
+        for seed in range(60_000, 60_040):
+            history = simulate(
+                Plan(seed, nodes=2, kills=4, pauses=1, engine_kills=1, start_errors=0.1, nasty=0.05, jobs=4)
+            )
+            met["stale effect or write tried"] += any(e.epoch != e.newest for e in history.world.effects)
+        for seed in range(6):
+            for at in range(5, 45, 2):
+                simulate(Plan(seed, jobs=2, crash_at=(at, "after")))
+    wanted = {
+        *("SlotGranted", "SlotRefused", "DeployFailed", "AttemptEnded", "EngineLost", "Fenced", "RestartDue"),
+        *("recovered running", "recovered ended", "recovered absent", "recovered to be cancelled"),
+        *("CancelRequested in RUNNING", "CancelRequested in CREATED", "CancelRequested in RESTARTING"),
+        "StopRequested in RUNNING",
+    }
+    assert not [w for w in wanted if not met[w]], met
