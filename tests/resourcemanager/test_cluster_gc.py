@@ -295,6 +295,17 @@ def test_engines_of_a_cluster_that_is_led_stay_and_go_when_its_leader_was_killed
     assert not process.alive
 
 
+def test_engine_is_not_kept_for_a_job_that_has_its_result(places: Places, process: ProcessIdentity) -> None:
+    """What is left of such a job is its clean-up, which needs no engine; its files stay until then."""
+    note_engine(places.cluster_dir, "e", process)
+    (places.cluster_dir / "jobs" / LIVE).mkdir(parents=True)
+    store(places, f"graphs/{LIVE}")
+    assert json.loads(run(places, "--json").stdout) == []
+    store(places, f"results/{LIVE}")
+    [left] = json.loads(run(places, "--json").stdout)
+    assert (left["kind"], left["what"]) == ("engine", "e")
+
+
 def test_looking_makes_no_database(places: Places) -> None:
     assert "Nothing was left behind." in run(places).output
     assert not list(places.data_dir.glob("*.db"))

@@ -162,7 +162,8 @@ async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
             known,
             live=known.live | graphs,
             retained=known.retained | results,
-            cluster_live=not leads.granted.is_set() or bool(graphs),
+            # A job that has its result waits for its clean-up only, which needs no engine.
+            cluster_live=not leads.granted.is_set() or bool(graphs - results),
         )
     finally:
         await services.close()
