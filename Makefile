@@ -4,11 +4,12 @@ FIRESTEEL := .venv/bin/firesteel
 DEMO := FIRESTEEL_DATA_DIR=$(CURDIR)/.demo
 JOBS ?= 2
 
-.PHONY: help setup demo test check fmt bench docs clean
+.PHONY: help setup demo test integration check fmt bench docs clean
 
 help:
 	@echo "make demo    run a batch and a streaming pipeline on an embedded Spark engine"
 	@echo "make test    run the tests"
+	@echo "make integration   run the tests that need more (scripts/fetch-test-jars); what is missing is skipped"
 	@echo "make check   linters and types"
 	@echo "make fmt     format the code"
 	@echo "make bench   print the benchmark table (minutes)"
@@ -27,7 +28,10 @@ demo: setup
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
 
 test: setup
-	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not integration"
+
+integration: setup
+	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup -m integration
 
 check: setup
 	.venv/bin/ruff check .

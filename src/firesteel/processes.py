@@ -36,7 +36,8 @@ class ProcessIdentity:
 
     def signal(self, number: int, *, group: bool = False) -> bool:
         """Send a signal to the process (or to its whole group); False when it is gone already."""
-        if not self.alive:
+        # Strictly: a signal to a process that only has the same number would be worse than an error.
+        if _start_mark(self.pid) != self.started:
             return False
         try:
             if group:
@@ -108,7 +109,7 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
+        return False  # somebody else's
     return True
 
 

@@ -22,7 +22,7 @@ from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("delta")]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("delta")]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.needs import package
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 PIPELINE = """\
 name: without java

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
     import sink_model as model
 
-pytestmark = [pytest.mark.hdfs, pytest.mark.timeout(900), pytest.mark.xdist_group("hdfs")]
+pytestmark = [pytest.mark.integration, pytest.mark.hdfs, pytest.mark.timeout(900), pytest.mark.xdist_group("hdfs")]
 
 
 class HdfsWorld:

@@ -21,6 +21,8 @@ DETAILS = {"state": "FINISHED", "name": "käse"}
 
 @pytest.fixture
 def memory_url() -> Iterator[str]:
+    # One for the whole process: what other tests left there is not ours.
+    fsspec.filesystem("memory").store.clear()
     yield "memory://archive/jobs"
     fsspec.filesystem("memory").store.clear()
 

@@ -163,10 +163,8 @@ class Dispatcher:
         """Let go of everything. Jobs and engines run on; whoever leads next takes them over."""
         self._closed = True
         await self._tasks.close()
-        for job in self._jobs.values():
-            if not job.result.done():
-                job.result.set_exception(NotLeadingError("this node leads no more; ask the new leader for the result"))
-                job.result.exception()  # nobody may have been waiting
+        for waited_for in [*(j.result for j in self._jobs.values()), *self._parking.values()]:
+            _let_go(waited_for)
 
     # -- submission -----------------------------------------------------------------------------------------------
 
@@ -187,6 +185,8 @@ class Dispatcher:
 
     async def _submit(self, submission: Submission) -> None:
         job_id = submission.job_id
+        if (parking := self._parking.get(job_id)) is not None:
+            await asyncio.wait([parking])
         if self._known(submission):
             return
         if (terminating := self._terminating.get(job_id)) is not None:
@@ -203,7 +203,7 @@ class Dispatcher:
                 raise DuplicateJobError(f"job id {job_id} belongs to another job; choose a new one") from None
             stored = there
         self._check_leading()
-        if job_id not in self._jobs:  # the watch on the store may have been faster
+        if job_id not in self._jobs and job_id not in self._parking:  # the watch on the store may have been faster
             self._run(stored, None)
 
     def _known(self, submission: Submission) -> bool:
@@ -241,13 +241,23 @@ class Dispatcher:
             job.result.set_result(parked)
             return
         job.state = job.runner.state
-        await self._persistently(
-            lambda: self._services.results.put_dirty(result, epoch=self._services.epoch), f"the result of job {job_id}"
-        )
+        result = await self._persistently(lambda: self._make_final(result), f"the result of job {job_id}")
         if not job.result.done():
             job.result.set_result(result)
         logger.info("job %s: %s", job_id, result.status)
         self._start_cleanup(job_id)
+
+    async def _make_final(self, result: JobResult) -> JobResult:
+        """The durable result, which is the one that was there first, should there be two."""
+        try:
+            await self._services.results.put_dirty(result, epoch=self._services.epoch)
+        except JobStateError as error:
+            there = await self._services.results.read(result.job_id)
+            if there is None:
+                raise
+            logger.error("job %s: %s", result.job_id, error)
+            return there
+        return result
 
     async def _persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
         """A store that is away or full delays a job's end; it does not change it."""
@@ -321,9 +331,8 @@ class Dispatcher:
             result = await self._persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
             parking.set_result(result)
         finally:
-            if not parking.done():
-                parking.cancel()
-            del self._parking[job_id]
+            self._parking.pop(job_id, None)
+            _let_go(parking)
 
     async def _park(self, job_id: JobID, reason: str) -> JobResult:
         """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
@@ -377,6 +386,8 @@ class Dispatcher:
         self._check_leading()
         rows = [_overview(r) for r in self._services.results.all()]
         rows += [_live(j) for j in self._jobs.values() if not j.result.done()]
+        now = self._services.now()
+        rows += [JobOverview(j, j, JobStatus.RECONCILING, now, None, 0, 0) for j in self._parking]
         return rows
 
     async def request_job(self, job_id: JobID) -> dict[str, Any]:
@@ -615,6 +626,8 @@ class Dispatcher:
         job = self._jobs.get(job_id)
         if job is not None and not job.result.done():
             return job
+        if job_id in self._parking:
+            raise JobStateError(f"what was stored of job {job_id} cannot be read; it is being ended")
         result = self._services.results.get(job_id)
         if result is None:
             raise _unknown(job_id)
@@ -626,6 +639,12 @@ class Dispatcher:
         except FencingError as error:
             self._on_error(error)
             raise NotLeadingError("this node leads no more; ask the new leader") from error
+
+
+def _let_go(waited_for: asyncio.Future[JobResult]) -> None:
+    if not waited_for.done():
+        waited_for.set_exception(NotLeadingError("this node leads no more; ask the new leader for the result"))
+        waited_for.exception()  # nobody may have been waiting
 
 
 def _unknown(job_id: JobID) -> JobNotFoundError:

@@ -186,7 +186,7 @@ class AttemptDirectory:
     def read_spec(self) -> AttemptSpec:
         try:
             return AttemptSpec.from_json(read_json(self.spec))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FiresteelError(f"{self.spec} cannot be read, so the attempt cannot run: {error!r}") from error
 
     def take(self, me: ProcessIdentity) -> bool:
@@ -198,14 +198,14 @@ class AttemptDirectory:
         write_json(self.driver, {"pid": me.pid, "started": me.started})
         return True
 
-    def read_driver(self) -> ProcessIdentity | None:
-        """Who took the attempt, alive or not; None when nobody did yet."""
+    def read_driver(self, *, claimed: bool = False) -> ProcessIdentity | None:
+        """Who took the attempt, alive or not; None when nobody did yet. `claimed`: the caller holds the claim itself."""
         try:
             data = read_json(self.driver)
             return ProcessIdentity(data["pid"], data["started"]) if data else None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             logger.error("%s cannot be read; whoever holds the attempt is taken for its driver", self.driver)
-            pid = holder(self.root)
+            pid = None if claimed else holder(self.root)
             return ProcessIdentity.of(pid) if pid else None
 
     def note_session(self, session_id: str) -> None:
@@ -227,7 +227,7 @@ class AttemptDirectory:
         try:
             data = read_json(self.result)
             return AttemptResult.from_json(data) if data else None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             aside = self.result.with_name("result.unreadable.json")
             logger.error("%s cannot be read and is put aside as %s: %r", self.result, aside.name, error)
             self.result.replace(aside)

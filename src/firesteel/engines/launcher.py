@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -216,7 +217,7 @@ def healthy(record: EngineRecord) -> bool:
         return True
     try:
         return bool(EngineApi(record, timeout=HEALTH_SECONDS).version())
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, HTTPException):  # the last: it died in the middle of its answer
         return False
 
 

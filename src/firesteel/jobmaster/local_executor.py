@@ -225,9 +225,11 @@ class LocalAttemptExecutor:
         directory = self._directory(attempt)
         private_dir(directory.root)
         with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
-            driver = directory.read_driver()
+            if not mine:
+                return None
+            driver = directory.read_driver(claimed=True)
             # The second look is for user code that closes all descriptors, and the lock with them.
-            if not mine or (driver is not None and driver.alive):
+            if driver is not None and driver.alive:
                 return None
             result = directory.read_result()
             self._end_jvms(attempt, grace=3.0 if result else 0.5)

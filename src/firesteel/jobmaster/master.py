@@ -68,6 +68,8 @@ from firesteel.types import AttemptId
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+SILENT_TRIES = 3
+"""How often an engine that is no more for the ResourceManager is asked for the release of a session all the same."""
 KEPT_ATTEMPTS = 16
 """Attempts whose logs are kept, of a job that restarts for months."""
 
@@ -170,6 +172,7 @@ class JobMaster:
             has_slot = slot is not None
             if slot is not None:
                 self._hold(slot, state.attempt)
+            self.reclaimed.set()  # what follows may take long, and concerns nobody else
             presence = await self._patiently(lambda: self._services.executor.find(attempt), f"looking for {attempt}")
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
@@ -310,13 +313,17 @@ class JobMaster:
     async def _fence(self, number: int) -> None:
         """Until it is certain that the attempt does nothing any more."""
 
+        silent = 0
+
         async def once() -> AttemptResult:
+            nonlocal silent
             guard = self._services.guard
             try:
                 return await self._services.executor.fence(self._attempt(number), guard=guard)
             except EngineLostError:
                 # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
-                if not await self._suspect():
+                silent += 1
+                if not await self._suspect() and silent >= SILENT_TRIES:
                     # An engine of ours is surely ended by now. One that we are only attached to is out of reach, and
                     # what it does there is beyond anybody's power; the job must not wait for it for ever.
                     return await self._services.executor.fence(self._attempt(number), unreachable=True, guard=guard)

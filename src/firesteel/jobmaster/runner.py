@@ -8,18 +8,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firesteel.concurrency import Backoff, retry
-from firesteel.errors import FencingError, JobStateError, NotLeadingError, StoreError
+from firesteel.errors import EngineLostError, FencingError, JobStateError, NotLeadingError, StoreError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.status import JobStatus
+from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import AttemptId, JobID
 
 MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterServices], JobMaster]
 logger = logging.getLogger(__name__)
+
+PATIENCE = 5
+"""How often an engine may be asked in vain to release a session before it counts as out of anybody's reach."""
 
 
 class JobManagerRunner:
@@ -60,20 +64,23 @@ class JobManagerRunner:
             existing = await self._results.read(job_id)
             if existing is not None:
                 self._over = True
+                self._made.set()
                 return existing
             self.master = self._make(self.submission, self._record, self._services)
             self._made.set()
             finish = await self.master.run()
-        except StoreError:
+        except (FencingError, UnreadableRecordError, asyncio.CancelledError):
+            self._made.set()
             raise
+        except StoreError:
+            raise  # we are called again: whoever waits for the JobMaster goes on waiting
         except Exception as error:
+            self._made.set()
             # A bug of ours, or a record that cannot be understood: this job ends here, the others do not notice.
             logger.exception("the JobMaster of job %s broke", job_id)
             await fence_all(job_id, self._services.executor, self._services.guard, self._services.backoff)
             failure = Failure(FailureKind.INTERNAL, f"the JobMaster broke: {type(error).__name__}: {error}")
             finish = Finish(JobStatus.FAILED, failure)
-        finally:
-            self._made.set()
         return self._result(finish)
 
     async def reclaimed(self) -> None:
@@ -121,10 +128,15 @@ class JobManagerRunner:
 
 async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Callable[[], None], backoff: Backoff) -> None:
     """Nothing of a job that is given up may go on, whichever attempts its record did or did not know."""
-    for number in await executor.attempts(job_id):
-        attempt = AttemptId(job_id, number)
+    silent = 0
 
-        async def once(attempt: AttemptId = attempt) -> None:
-            await executor.fence(attempt, guard=guard)
+    async def once() -> None:
+        nonlocal silent
+        for number in await executor.attempts(job_id):
+            try:
+                await executor.fence(AttemptId(job_id, number), unreachable=silent >= PATIENCE, guard=guard)
+            except EngineLostError:
+                silent += 1
+                raise
 
-        await retry(once, backoff, on=(Exception,), but_not=(FencingError,), what=f"fencing attempt {attempt}")
+    await retry(once, backoff, on=(Exception,), but_not=(FencingError,), what=f"fencing all attempts of job {job_id}")

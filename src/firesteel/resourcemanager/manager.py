@@ -7,6 +7,7 @@ out. Engines outlive it. What a manager leaves behind, its successor finds throu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -128,10 +129,8 @@ class ResourceManager:
         """Engines stay as they are, also those that are just starting: the next leader adopts them."""
         self.halt()
         await self._tasks.close()
-        for future in self._requests.values():
-            # Not a refusal: the job waits on, under the next leader.
-            future.set_exception(_fenced())
-        self._requests.clear()
+        for ticket in list(self._requests):
+            self._tell(ticket, _fenced())  # not a refusal: the job waits on, under the next leader
 
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
 
@@ -203,12 +202,15 @@ class ResourceManager:
             # It was being given time to answer; whoever asks here has none.
             if await self._provider.health(record) is Health.WELL:
                 return True
-            adopting.cancel()
-            await asyncio.wait({adopting})
-            if engine_id in self._state.engines and self._state.engines[engine_id].state is EngineState.STARTING:
-                self._state.stop(engine_id)
-                await self._end(record, force=True)
-            return False
+            if self._adopting.get(engine_id) is adopting:  # still undecided
+                adopting.cancel()
+                await asyncio.wait({adopting})
+                engine = self._state.engines.get(engine_id)
+                if engine is not None and engine.state is EngineState.STARTING:
+                    self._state.stop(engine_id)
+                    # A task of ours: whoever asked may go away in the middle of it.
+                    await asyncio.wait({self._tasks.start(self._end(record, force=True), f"end {engine_id}")})
+            return engine_id in self._records
         task = self._looking.get(engine_id)
         if task is None:
             task = self._tasks.start(self._look(record), f"look at {engine_id}")
@@ -230,19 +232,25 @@ class ResourceManager:
         if self._halted:
             return
         now = self._now()
+        given_up: list[Slot] = []
         for decision in plan(self._state, self._limits, now):
-            self._carry_out(decision, apply(self._state, self._limits, decision, now))
+            self._carry_out(decision, apply(self._state, self._limits, decision, now), given_up)
+        for slot in given_up:
+            self.release_slot(slot)
 
-    def _carry_out(self, decision: Decision, starting: str | None) -> None:
+    def _carry_out(self, decision: Decision, starting: str | None, given_up: list[Slot]) -> None:
         match decision:
             case Grant():
                 future = self._requests.pop(decision.ticket)
                 record = self._records[decision.engine] if decision.engine is not None else None
                 slot = Slot(decision.job_id, record)
                 self._note(decision.ticket, slot)
-                future.set_result(slot)
+                if future.done():
+                    given_up.append(slot)  # cancelled a moment ago; its owner has not had the time to leave the queue
+                else:
+                    future.set_result(slot)
             case Refuse():
-                self._requests.pop(decision.ticket).set_exception(ResourcesUnavailableError(decision.reason))
+                self._tell(decision.ticket, ResourcesUnavailableError(decision.reason))
             case StartEngine():
                 assert starting is not None
                 self._started_at[starting] = time.time()
@@ -251,6 +259,11 @@ class ResourceManager:
                 record = self._records[decision.engine]
                 logger.info("engine %s is stopped: %s", decision.engine, decision.why)
                 self._tasks.start(self._end(record, force=False), f"stop {decision.engine}")
+
+    def _tell(self, ticket: Ticket, error: Exception) -> None:
+        future = self._requests.pop(ticket)
+        if not future.done():  # one that was cancelled a moment ago wants to hear nothing
+            future.set_exception(error)
 
     def _hold(self, ticket: Ticket, request: SlotRequest, record: EngineRecord | None) -> Slot:
         slot = Slot(request.job_id, record)
@@ -289,7 +302,7 @@ class ResourceManager:
         logger.warning("an engine (%s) did not start: %s", decision.spec.master, error)
         told = error if isinstance(error, EngineStartError) else EngineStartError(f"an engine did not start: {error}")
         for ticket in self._state.start_failed(key):
-            self._requests.pop(ticket).set_exception(told)
+            self._tell(ticket, told)
         if not decision.tickets:
             self._state.warm_not_before = self._now() + WARM_RETRY_SECONDS
         self._act()
@@ -308,7 +321,8 @@ class ResourceManager:
             logger.warning("an engine of an earlier life is not used: %s", error)
             if key in self._state.engines:
                 self._state.stop(key)
-                await self._end(record, force=True)
+                # On its own: jobs that wait to take their slots back need not wait for its end.
+                self._tasks.start(self._end(record, force=True), f"end {key}")
             return
         finally:
             self._adopting.pop(key, None)
@@ -429,7 +443,9 @@ class ResourceManager:
         slots = [slot for t in tickets if (slot := self._slots.pop(t, None)) is not None]
         for slot in slots:
             self._tickets.pop(slot, None)
-        words = await self._provider.last_words(record) if slots else ""
+        words = ""
+        with contextlib.suppress(OSError):  # words are not worth an engine that nobody ends
+            words = await self._provider.last_words(record) if slots else ""
         if not foreign:
             await self._end(record, force=True)
         for slot in slots:

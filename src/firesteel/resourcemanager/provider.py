@@ -193,13 +193,16 @@ class LocalEngineProvider:
             return
         record = self._reloaded(record)
         home = self._directory.home(record.engine_id)
+        there = False
         if home.is_dir():
             # An engine takes seconds to end, and answers meanwhile. Who leads by then must not think it well.
+            there = (home / STOPPING).exists()
             (home / STOPPING).touch(mode=0o600)
         try:
             guard()
         except FencingError:
-            (home / STOPPING).unlink(missing_ok=True)
+            if not there:
+                (home / STOPPING).unlink(missing_ok=True)
             raise
         launcher.stop_engine(self._directory, record, grace=0 if force else self._options.stop_timeout)
 
@@ -226,7 +229,6 @@ class LocalEngineProvider:
 
     async def existing(self) -> Sequence[EngineRecord]:
         def find() -> list[EngineRecord]:
-            launcher.sweep(self._directory)
             return [r for r in self._directory.all() if not r.shared]
 
         return await self._in(self._work, find)
