@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from firesteel.concurrency import Backoff, OwnedTasks, retry
+from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
+from firesteel.dispatcher.managed_job import ManagedJob, let_go
+from firesteel.dispatcher.operations import Operations
 from firesteel.dispatcher.overrides import check_resources, with_overrides
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import (
@@ -59,38 +61,6 @@ class RecoveredJobs:
     """Names among the graphs that are no job ids, and so cannot be jobs."""
 
 
-@dataclass(eq=False, slots=True)
-class ManagedJob:
-    """A job that this Dispatcher looks after, from its acceptance until it is clean."""
-
-    submission: Submission
-    runner: JobManagerRunner
-    result: asyncio.Future[JobResult]
-    """Done once the dirty result is durable."""
-    client_deadline: float | None = None
-    """When the job is cancelled unless its client is heard of."""
-    state: JobState | None = None
-    """The last state, kept for the archive when the JobMaster is gone."""
-
-    @property
-    def status(self) -> JobStatus:
-        return self.result.result().status if self.result.done() else self.shown.status
-
-    @property
-    def shown(self) -> JobState:
-        """What may be told of the job: an end that is not durable yet has not happened (I5)."""
-        state = self.runner.state
-        before = _BEFORE_THE_END.get(state.status)
-        return replace(state, status=before) if before is not None else state
-
-
-_BEFORE_THE_END = {
-    JobStatus.FINISHED: JobStatus.RUNNING,
-    JobStatus.FAILED: JobStatus.FAILING,
-    JobStatus.CANCELED: JobStatus.CANCELLING,
-}
-
-
 class Dispatcher:
     """See DispatcherGateway for what callers may rely on."""
 
@@ -114,6 +84,7 @@ class Dispatcher:
         self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
         """Jobs that cannot be read, until they have their result."""
         self._tasks = OwnedTasks("dispatcher", on_error)
+        self._operations = Operations(services, self._jobs, self._tasks)
         self._masters = services.for_job_masters()
         self._closed = False
         cleanup = services.configuration.cleanup_strategy
@@ -150,8 +121,7 @@ class Dispatcher:
         self._tasks.start(self._release_resources(jobs), "recovered")
         self._tasks.start(self._watch_store(), "store-watch")
         self._tasks.start(self._keep_house(), "housekeeping")
-        for operation in self._services.operations.unfinished():
-            self._tasks.start(self._follow(operation), "operation")
+        self._operations.resume()
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
 
     async def _release_resources(self, jobs: Sequence[ManagedJob]) -> None:
@@ -164,7 +134,7 @@ class Dispatcher:
         self._closed = True
         await self._tasks.close()
         for waited_for in [*(j.result for j in self._jobs.values()), *self._parking.values()]:
-            _let_go(waited_for)
+            let_go(waited_for)
 
     # -- submission -----------------------------------------------------------------------------------------------
 
@@ -233,7 +203,7 @@ class Dispatcher:
         """Run a job to its end, make the end durable, and clean up."""
         job_id = job.submission.job_id
         try:
-            result = await self._persistently(job.runner.run, f"running job {job_id}")
+            result = await self._services.persistently(job.runner.run, f"running job {job_id}")
         except UnreadableRecordError as error:
             await self._park_surely(job_id, str(error))
             parked = self._services.results.get(job_id)
@@ -241,7 +211,7 @@ class Dispatcher:
             job.result.set_result(parked)
             return
         job.state = job.runner.state
-        result = await self._persistently(lambda: self._make_final(result), f"the result of job {job_id}")
+        result = await self._services.persistently(lambda: self._make_final(result), f"the result of job {job_id}")
         if not job.result.done():
             job.result.set_result(result)
         logger.info("job %s: %s", job_id, result.status)
@@ -258,12 +228,6 @@ class Dispatcher:
             logger.error("job %s: %s", result.job_id, error)
             return there
         return result
-
-    async def _persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
-        """A store that is away or full delays a job's end; it does not change it."""
-        return await retry(
-            action, self._services.backoff, on=(StoreError,), but_not=(FencingError, UnreadableRecordError), what=what
-        )
 
     # -- the end of a job -----------------------------------------------------------------------------------------
 
@@ -328,11 +292,11 @@ class Dispatcher:
     async def _park_surely(self, job_id: JobID, reason: str) -> None:
         parking = self._parking.setdefault(job_id, asyncio.get_running_loop().create_future())
         try:
-            result = await self._persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
+            result = await self._services.persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
             parking.set_result(result)
         finally:
             self._parking.pop(job_id, None)
-            _let_go(parking)
+            let_go(parking)
 
     async def _park(self, job_id: JobID, reason: str) -> JobResult:
         """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
@@ -377,7 +341,7 @@ class Dispatcher:
                 await services.parked.put(parked, epoch=services.epoch)
                 await services.graphs.delete(JobID(name), epoch=services.epoch)
 
-        await self._persistently(once, f"putting graphs/{name} aside")
+        await self._services.persistently(once, f"putting graphs/{name} aside")
         logger.error("graphs/%s is no job and was put aside: %s", name, reason)
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -443,20 +407,26 @@ class Dispatcher:
         await self._ask(self._live_job(job_id).runner.cancel())
 
     async def stop_job(self, job_id: JobID, trigger_id: str) -> None:
+        self._check_leading()
+        if self._operations.known(job_id, trigger_id, OperationKind.STOP):
+            return
         job = self._live_job(job_id)
         if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
             raise JobStateError(f"job {job_id} cannot stop half-way, only streaming graphs can; cancel it instead")
         if job.status is not JobStatus.RUNNING:
             raise JobStateError(f"job {job_id} is {job.status}; only running jobs can be stopped")
-        await self._begin(job_id, trigger_id, OperationKind.STOP)
+        await self._ask(self._operations.begin(job_id, trigger_id, OperationKind.STOP))
 
     async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
+        self._check_leading()
+        if self._operations.known(job_id, trigger_id, OperationKind.CHECKPOINT):
+            return
         job = self._live_job(job_id)
         if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
             raise JobStateError(f"job {job_id} has no checkpoints; only streaming graphs have")
         if job.status is not JobStatus.RUNNING:
             raise JobStateError(f"job {job_id} is {job.status}; a checkpoint needs a running job")
-        await self._begin(job_id, trigger_id, OperationKind.CHECKPOINT)
+        await self._ask(self._operations.begin(job_id, trigger_id, OperationKind.CHECKPOINT))
 
     async def trigger_savepoint(self, job_id: JobID, trigger_id: str, target: str | None = None) -> None:
         self._live_job(job_id)
@@ -470,78 +440,6 @@ class Dispatcher:
         if found is None:
             raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
         return found
-
-    async def _begin(self, job_id: JobID, trigger_id: str, kind: OperationKind) -> None:
-        """Write the wish down, then act on it; a repeated wish is the one that is under way already."""
-        operation = Operation(job_id, trigger_id, kind, self._services.now())
-        if await self._ask(self._services.operations.begin(operation, epoch=self._services.epoch)) is operation:
-            self._tasks.start(self._follow(operation), kind.value.lower())
-
-    async def _follow(self, operation: Operation) -> None:
-        """See an operation through; a leader that recovers it begins here (I19)."""
-        job = self._jobs.get(operation.job_id)
-        try:
-            if job is not None:
-                await job.runner.reclaimed()
-            if operation.kind is OperationKind.STOP:
-                outcome = await self._stopped(operation.job_id)
-            elif job is None or job.result.done() or job.runner.state.attempt == 0:
-                raise JobStateError("the job ended before")
-            else:
-                attempt = AttemptId(operation.job_id, job.runner.state.attempt)
-                outcome = {"batches": dict(await self._services.executor.checkpoint(attempt))}
-        except FencingError:
-            raise
-        except (
-            Exception
-        ) as error:  # a location that the user chose may fail in any way; it is the operation that failed
-            await self._fail(operation, error)
-        else:
-            await self._persistently(
-                lambda: self._services.operations.complete(
-                    operation.job_id,
-                    operation.trigger_id,
-                    result=outcome,
-                    ended_at=self._services.now(),
-                    epoch=self._services.epoch,
-                ),
-                f"the outcome of {operation.trigger_id}",
-            )
-
-    async def _fail(self, operation: Operation, error: Exception) -> None:
-        await self._persistently(
-            lambda: self._services.operations.fail(
-                operation.job_id,
-                operation.trigger_id,
-                error=str(error),
-                ended_at=self._services.now(),
-                epoch=self._services.epoch,
-            ),
-            f"the outcome of {operation.trigger_id}",
-        )
-
-    async def _stopped(self, job_id: JobID) -> dict[str, Any]:
-        """Wait for the end of a job that was asked to stop, or for the failure that undid the wish."""
-        job = self._jobs.get(job_id)
-        if job is None:
-            result = self._services.results.get(job_id)
-        else:
-            while job.status is JobStatus.RECONCILING:  # it was this leader's predecessor who was asked
-                await asyncio.wait([job.result], timeout=0.2)
-            if not job.result.done():
-                await job.runner.stop()
-            while not job.result.done() and job.runner.stopping:
-                await asyncio.wait([job.result], timeout=0.2)
-            result = job.result.result() if job.result.done() else None
-        if result is None or not result.stopped:
-            where = (
-                f"ended {result.status}"
-                if result
-                else "failed while it was stopping, and goes on by its restart strategy"
-            )
-            raise JobStateError(f"the job {where}")
-        location = f"{self._services.configuration.state.checkpoints_dir.rstrip('/')}/{job_id}"
-        return {"status": result.status.value, "checkpoint": location}
 
     async def report_client_heartbeat(self, job_id: JobID) -> None:
         job = self._live_job(job_id)
@@ -639,12 +537,6 @@ class Dispatcher:
         except FencingError as error:
             self._on_error(error)
             raise NotLeadingError("this node leads no more; ask the new leader") from error
-
-
-def _let_go(waited_for: asyncio.Future[JobResult]) -> None:
-    if not waited_for.done():
-        waited_for.set_exception(NotLeadingError("this node leads no more; ask the new leader for the result"))
-        waited_for.exception()  # nobody may have been waiting
 
 
 def _unknown(job_id: JobID) -> JobNotFoundError:

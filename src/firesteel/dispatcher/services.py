@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from firesteel.concurrency import RETRIES, Backoff
+from firesteel.concurrency import RETRIES, Backoff, retry
 from firesteel.config import Configuration
+from firesteel.errors import FencingError, StoreError
 from firesteel.ha.protocols import Epoch
 from firesteel.jobmaster.enrichers import FailureEnricher
 from firesteel.jobmaster.executor import AttemptExecutor
@@ -15,6 +16,7 @@ from firesteel.jobmaster.master import JobMasterServices
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
+from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -22,6 +24,8 @@ from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +65,10 @@ class DispatcherServices:
             enrichers=self.enrichers,
             history_size=self.configuration.jobmanager.exception_history_size,
             backoff=self.backoff,
+        )
+
+    async def persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
+        """A store that is away or full delays what becomes of a job; it does not change it."""
+        return await retry(
+            action, self.backoff, on=(StoreError,), but_not=(FencingError, UnreadableRecordError), what=what
         )
