@@ -247,7 +247,12 @@ class LocalAttemptExecutor:
         """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
         if directory.released.exists() or not directory.driver.exists() or not directory.spec.exists():
             return
-        engine = directory.read_spec().engine
+        try:
+            engine = directory.read_spec().engine
+        except FiresteelError as error:
+            # Only the spec knew where the session is. Its driver is gone, so nothing of it is ever committed.
+            logger.error("a session is left to end by itself on an engine that is not known any more: %s", error)
+            return
         if engine is None or (engine.process is not None and not engine.process.alive):
             return
         log = directory.root / "release.log"

@@ -203,13 +203,8 @@ class ResourceManager:
             if await self._provider.health(record) is Health.WELL:
                 return True
             if self._adopting.get(engine_id) is adopting:  # still undecided
-                adopting.cancel()
-                await asyncio.wait({adopting})
-                engine = self._state.engines.get(engine_id)
-                if engine is not None and engine.state is EngineState.STARTING:
-                    self._state.stop(engine_id)
-                    # A task of ours: whoever asked may go away in the middle of it.
-                    await asyncio.wait({self._tasks.start(self._end(record, force=True), f"end {engine_id}")})
+                # A task of ours: whoever asked may go away in the middle of it.
+                await asyncio.wait({self._tasks.start(self._give_up(record, adopting), f"give up {engine_id}")})
             return engine_id in self._records
         task = self._looking.get(engine_id)
         if task is None:
@@ -330,6 +325,15 @@ class ResourceManager:
             self._state.adopt(key, record.spec, slots=self._limits.slots, now=self._now(), foreign=True)
         self._ready(key, found)
         self._act()
+
+    async def _give_up(self, record: EngineRecord, adopting: asyncio.Task[None]) -> None:
+        """End an engine that was being given time to answer."""
+        adopting.cancel()
+        await asyncio.wait({adopting})
+        engine = self._state.engines.get(record.engine_id)
+        if engine is not None and engine.state is EngineState.STARTING:
+            self._state.stop(record.engine_id)
+            await self._end(record, force=True)
 
     async def _attach_again(self, spec: EngineSpec) -> None:
         try:
