@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def private_dir(path: Path) -> Path:
 def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Replace `path` by a file with this content; a crash leaves the old file or the new one, never a torn one."""
     raw = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         left = memoryview(raw)
@@ -27,12 +28,12 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o600, durabl
             left = left[os.write(fd, left) :]
         if durable:
             os.fsync(fd)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
-    temporary.replace(path)
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:

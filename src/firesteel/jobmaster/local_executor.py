@@ -250,7 +250,8 @@ class LocalAttemptExecutor:
         try:
             engine = directory.read_spec().engine
         except FiresteelError as error:
-            # Only the spec knew where the session is. Its driver is gone, so nothing of it is ever committed.
+            # Only the spec knew where the session is. A batch commits nothing without its driver. A streaming query may go
+            # on, until its engine ends or Spark stops it for the next attempt, which starts the same query anew.
             logger.error("a session is left to end by itself on an engine that is not known any more: %s", error)
             return
         if engine is None or (engine.process is not None and not engine.process.alive):
