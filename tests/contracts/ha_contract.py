@@ -27,7 +27,7 @@ from firesteel.ha.protocols import (
 DEADLINE = 10.0
 LONG_LEASE = 60.0
 """A hand-over within the deadline of a test did not wait for it."""
-SHORT_LEASE = 0.6
+SHORT_LEASE = 3.0
 
 
 class Backend(Protocol):

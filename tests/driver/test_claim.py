@@ -146,7 +146,7 @@ def test_a_late_driver_does_nothing(directory: AttemptDirectory, driver: Callabl
     began = time.monotonic()
     assert not late.go().took()
     assert late.close() == NOT_MINE
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert not directory.driver.exists()
     assert not directory.events.exists()
 

@@ -142,7 +142,7 @@ def test_damage_that_shows_while_running_reaches_callers_and_the_election(tmp_pa
     fill(path)
 
     async def main() -> None:
-        services = await opened(path, lease=0.6)
+        services = await opened(path, lease=3.0)
         listener, epoch = await lead(services)
         with contextlib.closing(sqlite3.connect(path)) as other, other:
             other.execute("DROP TABLE firesteel_state")
@@ -165,7 +165,7 @@ def test_file_that_is_taken_away_while_open_is_not_written_to_any_more(tmp_path:
     path = tmp_path / "cluster.db"
 
     async def main() -> None:
-        services = await opened(path, lease=0.6)
+        services = await opened(path, lease=3.0)
         listener, epoch = await lead(services)
         path.unlink()
         if replace:
@@ -321,7 +321,7 @@ def test_full_disk_costs_a_leader_its_lease_and_not_its_life(tmp_path: Path, mon
 
     async def main() -> None:
         nonlocal full
-        services = await opened(tmp_path / "cluster.db", lease=0.6)
+        services = await opened(tmp_path / "cluster.db", lease=3.0)
         listener, epoch = await lead(services)
         full = True
 

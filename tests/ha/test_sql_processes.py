@@ -118,7 +118,7 @@ def test_leader_whose_process_is_gone_from_this_host_is_replaced_at_once(databas
             began = time.monotonic()
             await services.election("heir").start(listener)
             assert await listener.granted() == 2
-            assert time.monotonic() - began < LONG_LEASE / 10
+            assert time.monotonic() - began < LONG_LEASE / 2
             with pytest.raises(FencingError):
                 await services.store.put("a", b"", epoch=Epoch(1))
 
@@ -126,17 +126,17 @@ def test_leader_whose_process_is_gone_from_this_host_is_replaced_at_once(databas
 
 
 def test_leader_that_was_stopped_past_its_lease_is_revoked_and_refused_when_it_goes_on(database: Path) -> None:
-    with child("lead", database, lease=1.0) as old:
+    with child("lead", database, lease=4.0) as old:
         assert old.line() == "granted 1"
         old.process.send_signal(signal.SIGSTOP)
 
         async def check() -> None:
-            async with node(database, lease=1.0) as services:
+            async with node(database, lease=4.0) as services:
                 listener = Recorder()
                 began = time.monotonic()
                 await services.election("heir").start(listener)
                 assert await listener.granted() == 2
-                assert time.monotonic() - began >= 1.0  # it is alive, so its lease is waited out
+                assert time.monotonic() - began >= 4.0  # it is alive, so its lease is waited out
                 old.process.send_signal(signal.SIGCONT)
                 assert await asyncio.to_thread(old.line) == "revoked and knows it"
                 assert await asyncio.to_thread(old.line) == "fenced"
@@ -148,10 +148,10 @@ def test_leader_that_was_stopped_past_its_lease_is_revoked_and_refused_when_it_g
 
 def test_stopped_leader_that_nobody_replaced_leads_anew_with_another_epoch(database: Path) -> None:
     """Its old epoch is not trusted again: somebody may have led in between, for all it knows."""
-    with child("lead", database, lease=0.6) as old:
+    with child("lead", database, lease=3.0) as old:
         assert old.line() == "granted 1"
         old.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.7)  # the lease itself: nothing can be waited for in a process that is stopped
+        time.sleep(3.5)  # the lease itself: nothing can be waited for in a process that is stopped
         old.process.send_signal(signal.SIGCONT)
         assert old.line() == "revoked and knows it"
         assert old.line() == "granted 2"

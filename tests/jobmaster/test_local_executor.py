@@ -658,7 +658,7 @@ def test_fence_says_when_the_engine_does_not_answer(cluster: Cluster, tmp_path: 
                 began = time.monotonic()
                 with pytest.raises(EngineLostError, match="engine fake at localhost"):
                     await leader.executor.fence(attempt)
-                assert time.monotonic() - began < 8
+                assert time.monotonic() - began < 60
                 assert leader.directory(attempt).read_result() is None
                 waiting = asyncio.create_task(leader.executor.wait(attempt))
                 assert await still_waits(waiting)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable
+from typing import Any
+
+import pytest
 
 from firesteel.errors import StoreUnavailableError
 from firesteel.ha.memory import MemoryStateStore
@@ -56,24 +58,17 @@ def job(number: int) -> JobID:
     return JobID(f"{number:032x}")
 
 
-async def longest_pause(work: Awaitable[object]) -> tuple[float, float]:
-    """Await `work`; how long it took, and the longest time in which nothing else could run on the loop."""
-    longest = 0.0
+async def threads_used(work: Awaitable[Any]) -> int:
+    """Await `work`; how often it left the event loop for a thread."""
+    calls = 0
+    original = asyncio.to_thread
 
-    async def tick() -> None:
-        nonlocal longest
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            longest = max(longest, now - last)
-            last = now
+    async def to_thread(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return await original(function, *args, **kwargs)
 
-    ticker = asyncio.create_task(tick())
-    await asyncio.sleep(0)
-    begun = time.perf_counter()
-    await work
-    took = time.perf_counter() - begun
-    await asyncio.sleep(0)  # a block at the very end is seen too
-    ticker.cancel()
-    return took, longest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "to_thread", to_thread)
+        await work
+    return calls

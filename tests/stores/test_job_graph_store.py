@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job, longest_pause
+from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job, threads_used
 
 from firesteel.errors import FencingError, StoreUnavailableError, VersionConflictError
 from firesteel.jobgraph.model import FixedDelayRestart, JobGraph, Mode, NoRestart, Python, Settings, Sink, Source, Sql
@@ -146,7 +146,7 @@ def test_recovery_goes_on_past_unreadable_graphs_and_says_why() -> None:
 
 
 def test_recovery_of_a_thousand_graphs_does_not_block_the_loop() -> None:
-    async def run() -> tuple[float, float]:
+    async def run() -> int:
         store = JobGraphStore(FaultyStore())
         big = graph(vertices=100)
         digest = digest_of(big)
@@ -157,9 +157,8 @@ def test_recovery_of_a_thousand_graphs_does_not_block_the_loop() -> None:
         async def recover() -> None:
             recovered.extend((await store.recover())[0])
 
-        timing = await longest_pause(recover())
+        threads = await threads_used(recover())
         assert len(recovered) == 1000
-        return timing
+        return threads
 
-    took, pause = asyncio.run(run())
-    assert pause < took / 2, f"the loop stood still for {pause:.3f} s of {took:.3f} s"
+    assert asyncio.run(run()), "the loop did it itself"
