@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -81,6 +82,11 @@ def test_stopped_engine_that_does_not_listen_is_killed(configuration: Configurat
     engine = start_engine(directory, EngineSpec("local[1]"), launch_options(configuration), wait=False)
     assert engine.process is not None
     engine.process.signal(signal.SIGSTOP)
+    # Signals that are pending together are taken by number: SIGTERM would come first.
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{engine.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline, "it did not stop"
+        time.sleep(0.01)
     assert not stop_engine(directory, engine, grace=0.2)
     assert not engine.process.alive
 
