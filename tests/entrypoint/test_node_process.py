@@ -10,13 +10,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.small_disk import small_disk
 
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
@@ -263,20 +263,6 @@ def test_database_without_leave_to_write(tmp_path: Path, start: Start) -> None:
         pytest.skip("root without the right to drop capabilities: modes of files do not bind it")
     refused(node, database, "cannot be written to", "make the file and its directory writable for this user")
     assert database.read_bytes() == content
-
-
-@contextlib.contextmanager
-def small_disk() -> Iterator[Path | None]:
-    """A real file system of a few hundred KB; None where this user may not mount one."""
-    directory = Path(tempfile.mkdtemp(prefix="firesteel-disk-"))
-    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(directory)]
-    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
-    try:
-        yield directory if mounted else None
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(directory)], check=True)
-        directory.rmdir()
 
 
 def fill_up(disk: Path, left: int) -> Path:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
+from tests.small_disk import small_disk
 
 from firesteel.errors import (
     FencingError,
@@ -229,20 +229,6 @@ def by_page_limit(services: SqlHighAvailabilityServices) -> tuple[Callable[[], N
 
     # A limit below the present size means the present size.
     return lambda: pragma("1"), lambda: pragma("1000000")
-
-
-@contextlib.contextmanager
-def small_disk() -> Iterator[Path | None]:
-    """A real file system of a few hundred KB; None where this user may not mount one."""
-    directory = Path(tempfile.mkdtemp(prefix="firesteel-disk-"))
-    command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(directory)]
-    mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
-    try:
-        yield directory if mounted else None
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(directory)], check=True)
-        directory.rmdir()
 
 
 async def full_and_back(

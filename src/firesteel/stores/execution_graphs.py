@@ -156,6 +156,7 @@ class ExecutionGraphInfoStore:
             try:
                 self._on_evict(entry.job_id)
             except Exception:
+                # Its logs are left, and nothing else: `firesteel cluster gc` finds them.
                 logger.exception("letting go of job %s failed", entry.job_id)
 
     def _file(self, entry: _Entry) -> Path:
