@@ -27,14 +27,14 @@ from firesteel.ha.protocols import HighAvailabilityServices
 from firesteel.ha.services import open_high_availability
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.enrichers import load_enrichers
-from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
+from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import Health
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.stores.job_results import JobResult, JobResultStore
-from firesteel.types import AttemptId, JobID, new_job_id
+from firesteel.types import AttemptId, Guard, JobID, certain, new_job_id
 
 CLIENTS = 32
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
@@ -31,6 +32,14 @@ def parse_job_id(text: str) -> JobID:
     if not is_job_id(text):
         raise ValueError(f"a job id is 32 hex digits, not {text!r}")
     return JobID(text)
+
+
+Guard = Callable[[], None]
+"""Raises FencingError when it is not certain, right now, that the caller leads. Asked as close to a side effect as can be."""
+
+
+def certain() -> None:
+    """The guard of those who answer to nobody: tests, tools."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.enrichers import load_enrichers
-from firesteel.jobmaster.executor import Guard, certain
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.status import JobStatus
@@ -32,7 +31,7 @@ from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.stores.job_results import JobResult
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID, certain
 
 T = TypeVar("T")
 

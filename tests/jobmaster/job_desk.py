@@ -20,14 +20,14 @@ from firesteel.ha.memory import MemoryStateStore
 from firesteel.ha.protocols import Epoch
 from firesteel.jobgraph.model import FixedDelayRestart, JobGraph
 from firesteel.jobmaster.enrichers import type_label
-from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
+from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.stores.job_records import JobRecordStore
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID, certain
 
 JOB = JobID("0" * 31 + "1")
 EPOCH = Epoch(1)

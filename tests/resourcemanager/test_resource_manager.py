@@ -15,9 +15,9 @@ from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError, ResourcesUnavailableError
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import Guard, Health, certain
+from firesteel.resourcemanager.provider import Health
 from firesteel.resourcemanager.state import EngineState
-from firesteel.types import JobID
+from firesteel.types import Guard, JobID, certain
 
 X = EngineSpec("local[1]")
 Y = EngineSpec("local[2]")

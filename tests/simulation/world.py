@@ -25,10 +25,10 @@ from firesteel.errors import (
 )
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
-from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
+from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import Health
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID, certain
 
 LEASE = 3.0
 

@@ -123,7 +123,7 @@ def _places(configuration: Configuration) -> Places:
     data_dir = configuration.data.dir
     return Places(
         data_dir=data_dir,
-        cluster_dir=cluster_directory(data_dir, configuration.high_availability.cluster_id),
+        cluster_dir=cluster_directory(configuration),
         checkpoints=configuration.state.checkpoints_dir,
     )
 

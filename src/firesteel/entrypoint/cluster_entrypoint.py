@@ -24,13 +24,14 @@ from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
 from firesteel.driver.pool import DriverPool
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint
-from firesteel.entrypoint.wiring import Node, cluster_directory, engine_provider, enrichers, finished_jobs
-from firesteel.errors import FiresteelError, InvalidConfigError, Problem, ServiceStartError
+from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
+from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
+from firesteel.errors import FiresteelError, InvalidConfigError, Problem
 from firesteel.files import private_dir
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.stores.history import HistoryArchivist
 
 logger = logging.getLogger(__name__)
@@ -101,14 +102,14 @@ class ClusterEntrypoint:
         configuration = self.configuration
         async with contextlib.AsyncExitStack() as opened:
             tasks = OwnedTasks("entrypoint", self.on_fatal)
-            with _part("configuration"):
+            with starting("configuration"):
                 check(configuration)
-            with _part("data directory"):
+            with starting("data directory"):
                 root = private_dir(cluster_directory(configuration))
-            with _part("high-availability services"):
+            with starting("high-availability services"):
                 ha = await open_high_availability(configuration)
                 opened.push_async_callback(ha.close)
-            with _part("driver pool"):
+            with starting("driver pool"):
                 python = str(configuration.driver.python) if configuration.driver.python else None
                 make_pool = functools.partial(DriverPool, log=root / "drivers.log")
                 pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
@@ -119,13 +120,13 @@ class ClusterEntrypoint:
             def remove_logs(job_id: str) -> None:
                 tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
 
-            with _part("engine provider"):
+            with starting("engine provider"):
                 engines = engine_provider(configuration)
                 opened.push_async_callback(engines.close)
             opened.push_async_callback(tasks.close)
-            with _part("store of ended jobs"):
+            with starting("store of ended jobs"):
                 finished = finished_jobs(configuration, remove_logs)
-            with _part("failure enrichers"):
+            with starting("failure enrichers"):
                 labels = enrichers(configuration)
             outputs = OutputCleaner(configuration)
             opened.callback(outputs.close)
@@ -175,11 +176,3 @@ def _raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-@contextlib.contextmanager
-def _part(name: str):  # type: ignore[no-untyped-def]
-    try:
-        yield
-    except Exception as error:
-        raise ServiceStartError(name, error) from error

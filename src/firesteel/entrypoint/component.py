@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
@@ -39,13 +39,13 @@ class DispatcherResourceManagerComponent:
         """Start all parts. When one cannot start, those that were started are closed and the error says which it was."""
         async with contextlib.AsyncExitStack() as opened:
             address = ""
-            with _naming("leader retrieval service"):
+            with starting("leader retrieval service"):
                 await self.retrieval.start()
                 opened.push_async_callback(self.retrieval.close)
             if endpoint is not None:
-                with _naming("REST endpoint"):
+                with starting("REST endpoint"):
                     address = await opened.enter_async_context(endpoint(self))
-            with _naming("dispatcher runner"):
+            with starting("dispatcher runner"):
                 self._runner = self._make_runner(address)
                 opened.push_async_callback(self._runner.close)
                 await self._runner.start()
@@ -53,7 +53,8 @@ class DispatcherResourceManagerComponent:
 
 
 @contextlib.contextmanager
-def _naming(part: str):  # type: ignore[no-untyped-def]
+def starting(part: str) -> Iterator[None]:
+    """What goes wrong in here is told as the failed start of `part`."""
     try:
         yield
     except Exception as error:

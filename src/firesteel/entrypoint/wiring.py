@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from firesteel.concurrency import Backoff
@@ -27,7 +26,7 @@ from firesteel.jobmaster.plan import RunPlan, launch_options, shared_engine_spec
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider, cluster_directory
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -35,11 +34,6 @@ from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
-
-
-def cluster_directory(configuration: Configuration) -> Path:
-    """Where a node keeps the files of its cluster's jobs."""
-    return configuration.data.dir / "clusters" / configuration.high_availability.cluster_id
 
 
 @dataclasses.dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from firesteel.driver.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID, certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,6 @@ class Presence(StrEnum):
     """Never started, and it is certain that nobody is about to start it unnoticed: starting is safe."""
     RUNNING = "running"
     ENDED = "ended"
-
-
-Guard = Callable[[], None]
-"""Raises FencingError when it is not certain, right now, that the caller leads."""
-
-
-def certain() -> None:
-    """The guard of those who answer to nobody: tests, tools."""
 
 
 class AttemptExecutor(Protocol):

@@ -37,10 +37,10 @@ from firesteel.driver.watch import ended
 from firesteel.errors import EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
 from firesteel.jobgraph.model import JobGraph, ScriptApi
-from firesteel.jobmaster.executor import Deployment, Guard, Presence, certain
+from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.processes import ProcessIdentity, group_of
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID, certain
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from firesteel.config import Configuration
 from firesteel.config.sections import ClassArchive
+from firesteel.config.values import memory_bytes
 from firesteel.engines.command import local_cores
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
@@ -86,11 +87,6 @@ def _fixed_cores(master: str, at_least: int) -> str:
 def _memory(graph: JobGraph, memory: str) -> str:
     asked = [v.resources.memory for v in graph.vertices if v.resources]
     return max([memory, *asked], key=memory_bytes)
-
-
-def memory_bytes(text: str) -> int:
-    exponent: int = "kmgt".index(text[-1].lower()) + 1
-    return int(text[:-1]) * int(1024**exponent)
 
 
 def shared_engine_spec(configuration: Configuration) -> EngineSpec:

@@ -18,12 +18,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from firesteel.config import Configuration
 from firesteel.engines import launcher
 from firesteel.engines.java import find_java
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError
 from firesteel.files import tail
+from firesteel.types import Guard, certain
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -40,13 +42,6 @@ class Health(Enum):
     WELL = "answers"
     SILENT = "does not answer"
     GONE = "is gone, or was told to end"
-
-
-Guard = Callable[[], None]
-
-
-def certain() -> None:
-    """The guard of those who answer to nobody: tests, tools."""
 
 
 class EngineProvider(Protocol):
@@ -258,6 +253,6 @@ def machine_memory() -> str:
     return f"{total >> 20}m"
 
 
-def cluster_directory(data_dir: Path, cluster_id: str) -> Path:
+def cluster_directory(configuration: Configuration) -> Path:
     """Where one cluster keeps its files; its engines apart from those of `firesteel run`, which looks after its own."""
-    return data_dir / "clusters" / cluster_id
+    return configuration.data.dir / "clusters" / configuration.high_availability.cluster_id
