@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
@@ -26,6 +27,7 @@ from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import HighAvailabilityServices
 from firesteel.ha.services import open_high_availability
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
@@ -101,6 +103,17 @@ class Attempts:
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         return ()
 
+    async def tidied(self, attempt: AttemptId) -> None: ...
+
+    async def prepare_savepoint(self, *_: Any, **__: Any) -> None: ...
+
+    async def savepoint(self, *_: Any, **__: Any) -> dict[str, int]:
+        return {}
+
+    async def abandon_savepoint(self, location: str) -> None: ...
+
+    async def dispose_savepoint(self, *_: Any, **__: Any) -> None: ...
+
     async def forget(self, attempt: AttemptId) -> None: ...
 
 
@@ -120,6 +133,7 @@ class Plane:
                 "engine.master": "local[2]",
                 "engine.slots": str(slots),
                 "engine.max": "1",
+                "rest.port": "0",
             },
             environ={"HOME": str(directory)},
         )
@@ -136,6 +150,7 @@ class Plane:
             archivist=HistoryArchivist(None),
             clear_outputs=nothing,
             enrichers=load_enrichers(()),
+            files=JobFiles(BlobStore(directory / "blobs", max_size=1, quota=1), directory),
         )
         runner = node.dispatcher_runner(ha.election("bench"), address="bench", on_fatal=_die, on_shut_down=lambda: None)
         plane = Plane(configuration, ha, runner)

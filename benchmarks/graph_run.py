@@ -1,4 +1,4 @@
-"""A graph, run as the embedded cluster runs it: written down, then by a driver process forked from a warm parent."""
+"""A graph, run as a cluster runs it: written down, then by a driver process forked from a warm parent."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.harness import cpu_seconds
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState, EventTail
 from firesteel.driver.pool import DriverPool, DriverProcess
-from firesteel.embedded.jobs import JobsDirectory
-from firesteel.embedded.runner import POLL_SECONDS
 from firesteel.engines.record import EngineRecord
 from firesteel.files import tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.sinks.graph import staged
 from firesteel.types import AttemptId, new_job_id
+
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,16 @@ class GraphRunner:
     def __init__(self, engine: EngineRecord, pool: DriverPool, root: Path, *, timeout: float) -> None:
         self._engine = engine
         self._pool = pool
-        self._jobs = JobsDirectory(root)
+        self._jobs = root / "jobs"
         self._root = root
         self._timeout = timeout
 
     def run(self, graph: JobGraph) -> GraphRun:
         """Returns once the driver process is gone, so that what it does after its result disturbs nobody."""
         attempt = AttemptId(new_job_id(), 1)
-        job = self._jobs.job(attempt.job_id)
-        directory = job.attempt(attempt.number)
+        job = self._jobs / attempt.job_id
+        directory = AttemptDirectory(job / "attempts" / str(attempt.number))
         cpu_before, submitted = cpu_seconds(self._engine.process), time.time()
-        job.create(graph, {})
         checkpoints = str(self._root / "checkpoints")
         directory.prepare(AttemptSpec(attempt=attempt, graph=graph, engine=self._engine, checkpoints=checkpoints))
         driver = self._pool.spawn(
@@ -71,7 +70,7 @@ class GraphRunner:
         for sink in graph.sinks:
             if files := staged(sink, attempt.job_id):
                 files.cleanup()
-        shutil.rmtree(job.root)
+        shutil.rmtree(job)
         phases = _phases(events, submitted)
         return GraphRun(sum(phases.values()), cpu_after - cpu_before, phases)
 

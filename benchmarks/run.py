@@ -14,14 +14,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
-from benchmarks import compiling, control_plane, queries, startup, trivial
+from benchmarks import compiling, control_plane, queries, rest_api, startup, trivial
 from benchmarks.dataset import dataset
 from benchmarks.harness import Workbench, console, machine, say
 from benchmarks.pipelines import PIPELINES
 
 from firesteel.spark.session import quiet_client_logs
 
-PARTS = ("startup", "trivial", "compile", "control", "queries")
+PARTS = ("startup", "trivial", "compile", "control", "rest", "queries")
 
 
 @click.command(context_settings={"max_content_width": 120})
@@ -73,6 +73,15 @@ def main(
             if "control" in parts:
                 report["control"] = control_plane.run(
                     rounds=rounds, count=200 if quick else 1_000, running=100 if quick else 1_000
+                )
+            if "rest" in parts:
+                report["rest"] = rest_api.run(
+                    bench,
+                    repetitions=repetitions,
+                    rounds=rounds,
+                    jobs=40 if quick else 200,
+                    requests=50 if quick else 500,
+                    idle=5.0 if quick else 30.0,
                 )
             if "queries" in parts:
                 report["queries"] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.harness import Sample, Workbench, deadline, interleave, plain_client, say, settle, table
 
-from firesteel.embedded.training import current_archive, train
+from firesteel.cli.training import current_archive, train
 from firesteel.engines.command import CONNECT_SERVER
 from firesteel.engines.java import find_java
 from firesteel.engines.launcher import (

@@ -23,7 +23,8 @@ HEAD = """\
 
 ## Options of every command
 
-`firesteel engine` is a group: its sub-commands take these, the group itself does not.
+`firesteel engine` and `firesteel cluster` are groups: their sub-commands take these, the groups themselves do not.
+`firesteel completion` takes the last one only.
 
 | option | meaning |
 |---|---|
@@ -34,8 +35,26 @@ AFTER_COMMON = """
 `-Dspark.sql.shuffle.partitions=8`), and a variable of the pipeline when it has none (`-Dout=/tmp/out`). It may be given
 several times, as `-Dkey=value` or `-D key=value`.
 
+## Which cluster
+
+Commands about jobs talk to a cluster: the one that `-m` names, else the one of `client.addresses`, else that of this machine.
+The last one is woken up if it sleeps; it knows all jobs of its data directory. It ends by itself when nobody has needed it for
+`local-cluster.idle-timeout`, unless it was started with `firesteel cluster start`. `firesteel cluster status` and
+`firesteel cluster stop` never wake one up.
+
+| option | meaning |
+|---|---|
+"""
+
+AFTER_ADDRESS = """
+A token for a cluster that is not your own goes into `client.token`, best in the configuration file or in the variable
+`FIRESTEEL_CLIENT_TOKEN`, where other users of the machine do not see it.
+
 JOB is the id of a job or its first digits, as long as only one job begins with them. `engine stop` stops every engine whose id
-begins with one of the IDS.
+begins with one of the IDS. With `--json` a command prints JSON on its standard output, and nothing else there.
+
+Ctrl-C during `stop`, `savepoint`, `checkpoint` or `cancel` ends the waiting and not the operation. The command says how to ask
+for it later; the cluster remembers what became of it for `dispatcher.operation-retention`.
 
 ## Exit codes
 
@@ -44,6 +63,8 @@ begins with one of the IDS.
 """
 
 AFTER_CODES = """
+A pipe whose reader goes away, as in `firesteel list -a | head`, is no error: the code is 0.
+
 What to know in scripts around `firesteel run`:
 
 - Once a job is accepted, whatever goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
@@ -53,6 +74,7 @@ What to know in scripts around `firesteel run`:
 """
 
 COMMON = ("definitions", "config_file", "help")
+ADDRESS = "address"
 
 
 def page() -> str:
@@ -69,25 +91,32 @@ def _lines() -> Iterator[str]:
             yield _option_row(parameter)
     yield "| `-h`, `--help` | Show help and exit. |\n"
     yield AFTER_COMMON
+    yield from (_option_row(p) for p in sample.params if p.name == ADDRESS)
+    yield AFTER_ADDRESS
     for code, meaning in _exit_codes():
         yield f"| {code} | {meaning} |\n"
     yield AFTER_CODES
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        if isinstance(command, click.Group):
-            yield f"\n## firesteel {name}\n\n{_text(command)}\n"
-            for below in command.list_commands(context):
-                sub = command.get_command(context, below)
-                assert sub is not None
-                yield from _command(f"{name} {below}", sub, level="###")
-        else:
-            yield from _command(name, command, level="##")
+        yield from _any(name, command, level="##")
+
+
+def _any(name: str, command: click.Command, *, level: str) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield from _command(name, command, level=level)
+        return
+    context = click.Context(command, info_name=name)
+    yield f"\n{level} firesteel {name}\n\n{_text(command)}\n"
+    for below in command.list_commands(context):
+        sub = command.get_command(context, below)
+        assert sub is not None
+        yield from _any(f"{name} {below}", sub, level=f"{level}#")
 
 
 def _command(name: str, command: click.Command, *, level: str) -> Iterator[str]:
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
-    options = [p for p in command.params if isinstance(p, click.Option) and p.name not in COMMON]
+    options = [p for p in command.params if isinstance(p, click.Option) and p.name not in (*COMMON, ADDRESS)]
     usage = " ".join(["firesteel", name, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])
     yield f"\n{level} firesteel {name}\n\n    {usage}\n\n{_text(command)}\n"
     if options:
@@ -97,6 +126,8 @@ def _command(name: str, command: click.Command, *, level: str) -> Iterator[str]:
 
 
 def _argument(argument: click.Argument) -> str:
+    if argument.metavar:
+        return argument.metavar
     name = (argument.name or "").upper()
     shown = f"{name}..." if argument.nargs == -1 else name
     return shown if argument.required else f"[{shown}]"

@@ -19,14 +19,16 @@ from firesteel.cli.run import adjusted
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.pool import DriverPool
 from firesteel.driver.warm import WarmGateways
-from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
-from firesteel.embedded.runner import EmbeddedJob
 from firesteel.engines.launcher import healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.files import read_json
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.processes import ProcessIdentity, end
 from firesteel.types import new_job_id
+from tests.support.job_directory import JobDirectory, JobRecord, JobsDirectory
+from tests.support.lone_job import LoneJob
 
 ROOT = "FIRESTEEL_TEST_ROOT"
 
@@ -49,9 +51,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     root = config.stash.get(_ROOT_KEY, None)
     if root is None:
         return
-    engines = EngineDirectory(Path(root))
-    for record in engines.all():
-        stop_engine(engines, record, grace=5)
+    # A cluster that the command woke up here, and would otherwise sleep on for a while.
+    awake = read_json(Path(root) / "clusters" / "default" / "rest.json")
+    if awake is not None:
+        end(ProcessIdentity(awake["pid"], awake["started"]), grace=10)
+    for home in (Path(root), Path(root) / "clusters" / "default"):
+        engines = EngineDirectory(home)
+        for record in engines.all():
+            stop_engine(engines, record, grace=5)
     shutil.rmtree(root, ignore_errors=True)
 
 
@@ -80,7 +87,7 @@ class Run:
 class RunningJob:
     """A job in a thread, for tests that do something to it."""
 
-    job: EmbeddedJob
+    job: LoneJob
     directory: JobDirectory
     events: list[dict[str, Any]]
     thread: threading.Thread
@@ -167,7 +174,7 @@ class Cluster:
                 events.append(event)
                 changed.notify_all()
 
-        job = EmbeddedJob(
+        job = LoneJob(
             directory,
             graph,
             configuration,

@@ -3,16 +3,29 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from firesteel.client import AsyncClusterClient, ClusterClient, JobClient, connect
     from firesteel.jobgraph import Job, JobGraph
 
 __version__ = "0.1.0"
-__all__ = ["Job", "JobGraph", "__version__"]
+__all__ = [
+    "AsyncClusterClient",
+    "ClusterClient",
+    "Job",
+    "JobClient",
+    "JobGraph",
+    "__version__",
+    "connect",
+]
 
 
 def __getattr__(name: str) -> Any:
-    # The models take a while to import; `firesteel --help` does not need them.
-    if name in __all__:
+    # The models and the HTTP client take a while to import; `firesteel --help` needs neither.
+    if name in ("Job", "JobGraph"):
         from firesteel import jobgraph
 
         return getattr(jobgraph, name)
+    if name in __all__:
+        from firesteel import client
+
+        return getattr(client, name)
     raise AttributeError(f"module 'firesteel' has no attribute {name!r}")

@@ -3,7 +3,8 @@
     FiresteelError
     ├── InvalidInputError          something a user wrote is wrong; carries every Problem found
     │   ├── InvalidPipelineError   a pipeline file or job graph
-    │   └── InvalidConfigError     a configuration file, environment variable or -D
+    │   ├── InvalidConfigError     a configuration file, environment variable or -D
+    │   └── InvalidRequestError    a request to the REST API
     ├── EnvironmentNotReadyError   the machine lacks something (Java, a package); says how to get it
     ├── EngineError
     │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
@@ -21,6 +22,13 @@
     │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores.codec)
     │   └── StoreBrokenError       damaged, read-only, full or of another version; a person has to look at it
     │       └── StoreFailingError  its disk is full or fails; nothing was written, and it may work again
+    ├── BlobNotFoundError          no file of that digest was uploaded, or it was collected since
+    ├── TooLargeError              more bytes than are allowed
+    │   └── QuotaExceededError     more than the owner may keep together
+    ├── SavepointError             a savepoint could not be taken, read or disposed of
+    ├── UnauthenticatedError       nobody knows who is asking
+    ├── ForbiddenError             the one who asks may not do this
+    ├── RateLimitedError           too many requests of one caller; says when to come again
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
 
@@ -81,6 +89,10 @@ class InvalidPipelineError(InvalidInputError):
 
 class InvalidConfigError(InvalidInputError):
     """A configuration file, an environment variable or a -D."""
+
+
+class InvalidRequestError(InvalidInputError):
+    """A request to the REST API."""
 
 
 class EnvironmentNotReadyError(FiresteelError):
@@ -149,6 +161,38 @@ class StoreBrokenError(StoreError):
 
 class StoreFailingError(StoreBrokenError):
     """The disk has no space for the write, or could not do it. Nothing was written; what is there is well."""
+
+
+class BlobNotFoundError(FiresteelError):
+    """No file of that digest is here."""
+
+
+class TooLargeError(FiresteelError):
+    """More bytes than are allowed."""
+
+
+class QuotaExceededError(TooLargeError):
+    """More than the owner may keep together."""
+
+
+class SavepointError(FiresteelError):
+    """A savepoint could not be taken, read or disposed of."""
+
+
+class UnauthenticatedError(FiresteelError):
+    """Nobody knows who is asking."""
+
+
+class ForbiddenError(FiresteelError):
+    """The one who asks may not do this."""
+
+
+class RateLimitedError(FiresteelError):
+    """Too many requests of one caller."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
 
 
 class ServiceStartError(FiresteelError):

@@ -15,6 +15,7 @@ import pytest
 from tests.simulation.virtual_time import NODE, VirtualTimeLoop, inline, run
 from tests.simulation.world import Process, Script, SimEngines, SimExecutor, SimStore, World
 
+from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
@@ -23,9 +24,11 @@ from firesteel.entrypoint.wiring import Node
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
@@ -51,6 +54,9 @@ class Faults:
     fences: list[Exception] = field(default_factory=list)
     forgets: list[Exception] = field(default_factory=list)
     checkpoints_hang: bool = False
+    savepoints_hang: bool = False
+    prepares: list[Exception] = field(default_factory=list)
+    savepoints: list[Exception] = field(default_factory=list)
     clears: list[Exception] = field(default_factory=list)
     clears_wait: bool = False
 
@@ -98,6 +104,18 @@ class FaultyExecutor(SimExecutor):
             await asyncio.sleep(0.1)
         return await super().checkpoint(attempt)
 
+    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+        if self.faults.prepares:
+            raise self.faults.prepares.pop(0)
+        await super().prepare_savepoint(location, request)
+
+    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+        while self.faults.savepoints_hang:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        if self.faults.savepoints:
+            raise self.faults.savepoints.pop(0)
+        return await super().savepoint(location, attempt, stopped=stopped)
+
 
 class FaultyProcess(Process):
     faults: Faults
@@ -142,6 +160,9 @@ class Cluster:
             archivist=self.archivist,
             clear_outputs=self._clear_outputs,
             enrichers=load_enrichers(()),
+            files=JobFiles(
+                BlobStore(self.directory / process.name / "blobs", max_size=1, quota=1), self.directory / process.name
+            ),
             make_job_master=self.make_job_master,
             now=lambda: self.world.now,
         )

@@ -24,6 +24,7 @@ from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
+from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.stores.job_records import JobRecordStore
@@ -171,11 +172,22 @@ class Executor:
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
         return {}
 
+    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None: ...
+
+    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+        return {}
+
+    async def abandon_savepoint(self, location: str) -> None: ...
+
+    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None: ...
+
     async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
         return {}
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         return self.left
+
+    async def tidied(self, attempt: AttemptId) -> None: ...
 
     async def prune(self, job_id: JobID, keep: int) -> None:
         self.log.append(f"prune to {keep}")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from tests.conftest import Cluster, graph_of
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.driver.bell import ring
 from firesteel.driver.claim import NOT_MINE, claimed
 from firesteel.driver.pool import DriverPool
 from firesteel.engines.api import EngineApi
@@ -807,11 +809,53 @@ def test_driver_that_yields_leaves_the_result_to_the_one_that_has_the_attempt(cl
                 waiting = asyncio.create_task(leader.executor.wait(attempt))
                 exited = await asyncio.to_thread(made.exited.result, 30)
                 assert exited.status == NOT_MINE
-                directory.write_result(finished)
                 assert await still_waits(waiting)
+                directory.write_result(finished)
             async with asyncio.timeout(10):
                 assert await waiting == finished
             assert leader.executor._drivers == {}
+
+    asyncio.run(main())
+
+
+def test_finished_attempt_is_told_before_its_driver_has_tidied_up(cluster: Cluster, tmp_path: Path) -> None:
+    """The driver rings when its result is written. What it does after that, others need not wait for; `forget` does."""
+
+    async def main() -> None:
+        async with leading(cluster.configuration, tmp_path, cluster.pool) as leader:
+            await leader.executor.open()
+            attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
+            directory = leader.directory(attempt)
+            finished = AttemptResult(AttemptState.FINISHED, ended_at=1.0)
+            with sleeper() as (driver, _):
+                taken(leader, attempt, driver)
+                waiting = asyncio.create_task(leader.executor.wait(attempt))
+                assert await still_waits(waiting)
+                directory.write_result(finished)
+                ring(directory.jobs, directory.attempt)
+                async with asyncio.timeout(10):
+                    assert await waiting == finished
+                assert driver.alive
+                forgetting = asyncio.create_task(leader.executor.forget(attempt))
+                assert await still_waits(forgetting)
+            async with asyncio.timeout(10):
+                await forgetting
+            assert not directory.spec.exists()
+
+    asyncio.run(main())
+
+
+def test_bell_of_a_node_that_is_gone_is_removed(configuration: Configuration, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with leading(configuration, tmp_path) as leader:
+            jobs = leader.directory(AttemptId(new_job_id(), 1)).jobs
+            jobs.mkdir(parents=True, exist_ok=True)
+            stale = jobs / ".bell-4194303"
+            stale.touch()
+            await leader.executor.open()
+            assert not stale.exists()
+            assert [p.name for p in jobs.glob(".bell-*")] == [f".bell-{os.getpid()}"]
+        assert list(jobs.glob(".bell-*")) == []
 
     asyncio.run(main())
 

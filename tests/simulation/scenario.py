@@ -16,11 +16,13 @@ from typing import Any
 from tests.simulation.virtual_time import NODE, VirtualTimeLoop, inline, run
 from tests.simulation.world import LEASE, Process, Script, SimEngines, SimExecutor, World
 
+from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.entrypoint.wiring import Node
 from firesteel.errors import DuplicateJobError, FiresteelError, JobNotFoundError, JobStateError
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
@@ -155,6 +157,7 @@ class Simulation:
             archivist=HistoryArchivist(None),
             clear_outputs=clear_outputs,
             enrichers=load_enrichers(()),
+            files=JobFiles(BlobStore(self.directory / "blobs", max_size=1, quota=1), self.directory),
             now=lambda: self.world.now,
         )
 

@@ -20,6 +20,7 @@ from firesteel.errors import (
     EngineStartError,
     FencingError,
     FiresteelError,
+    SavepointError,
     StoreUnavailableError,
     VersionConflictError,
 )
@@ -28,6 +29,7 @@ from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import Health
+from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID, certain
 
 LEASE = 3.0
@@ -93,6 +95,8 @@ class World:
     writes: list[tuple[float, int, int, str, bytes | None]] = field(default_factory=list)
     """(time, epoch, newest epoch, path, value) of every write that happened."""
     cleared: set[JobID] = field(default_factory=set)
+    savepoints: dict[str, bool] = field(default_factory=dict)
+    """By place; False until they are complete."""
     sequence: int = 0
     fencing: bool = True
     """False: a deliberate bug of the store."""
@@ -526,6 +530,38 @@ class SimExecutor(_Part):
             raise FiresteelError("the attempt has ended")
         return {"o": 1}
 
+    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+        await self.process.touch(counts=True)
+        self.process.fail_perhaps()
+        self.world.savepoints.setdefault(location, False)
+        await self.process.touched()
+
+    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+        await self.process.touch(counts=True, delay=2.0)
+        self.process.fail_perhaps()
+        if not self.world.savepoints.get(location):
+            if location not in self.world.savepoints:
+                raise SavepointError("it was never prepared")
+            if not stopped and (attempt is None or attempt in self.world.tombstones):
+                raise SavepointError("the job ended before")
+            self.world.savepoints[location] = True
+        await self.process.touched()
+        return {"o": 1}
+
+    async def abandon_savepoint(self, location: str) -> None:
+        await self.process.touch(counts=True)
+        if self.world.savepoints.get(location) is False:
+            del self.world.savepoints[location]
+        await self.process.touched()
+
+    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+        await self.process.touch(counts=True)
+        self.process.fail_perhaps()
+        if not self.world.savepoints.get(location) and not resumed:
+            raise SavepointError(f"there is no savepoint at {location}")
+        self.world.savepoints.pop(location, None)
+        await self.process.touched()
+
     async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
         return {}
 
@@ -533,6 +569,8 @@ class SimExecutor(_Part):
         await self.process.touch()
         known = {a.number for a in (*self.world.runs, *self.world.tombstones) if a.job_id == job_id}
         return sorted(known)
+
+    async def tidied(self, attempt: AttemptId) -> None: ...
 
     async def prune(self, job_id: JobID, keep: int) -> None: ...
 

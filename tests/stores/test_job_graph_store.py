@@ -26,9 +26,10 @@ def graph(name: str = "orders", vertices: int = 1, **options: str) -> JobGraph:
     )
 
 
-def submission(number: int, at: float = 5.0, **more: int) -> Submission:
+def submission(number: int, at: float = 5.0, priority: int = 0) -> Submission:
     g = graph()
-    return Submission(job_id=job(number), graph=g, submitted_at=at, digest=digest_of(g, **more), **more)
+    digest = digest_of(g, priority=priority)
+    return Submission(job_id=job(number), graph=g, submitted_at=at, digest=digest, priority=priority)
 
 
 def test_a_submission_comes_back_from_json_as_it_was() -> None:

@@ -1,190 +1,24 @@
-"""`firesteel cluster`: what belongs to the cluster of this data directory as a whole."""
+"""`firesteel cluster`: the cluster of this machine as a whole."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import dataclasses
-import json
-import logging
-import time
-from collections.abc import AsyncIterator
-
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from firesteel.cli import exit_codes
-from firesteel.cli.options import Given, configured
-from firesteel.config import Configuration
-from firesteel.config.sections import HaType
-from firesteel.config.values import seconds, show_seconds
-from firesteel.embedded.jobs import JobsDirectory
-from firesteel.ha.protocols import Epoch
-from firesteel.ha.services import DATABASE, open_high_availability
-from firesteel.resourcemanager.gc import JobsKnown, Kind, Leftover, Places, find_leftovers, remove
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.cli.lazy import LazyGroup
 
-logger = logging.getLogger(__name__)
-
-CONTEND_SECONDS = 1.5
-"""Enough to be granted leadership that is free, or whose holder is gone from this machine."""
+COMMANDS = {
+    "start": ("firesteel.cli.nodes", "start", "Start a node that stays until it is stopped."),
+    "stop": ("firesteel.cli.nodes", "stop", "End the node of this machine; jobs go on."),
+    "status": (
+        "firesteel.cli.cluster_status",
+        "status",
+        "Tell who leads, what there is to run on, and how many jobs there are.",
+    ),
+    "gc": ("firesteel.cli.gc", "gc", "Find and remove what was left behind."),
+    "token": ("firesteel.cli.tokens", "token", "Make, list and revoke tokens."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """The cluster of this data directory."""
-
-
-def _duration(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    try:
-        return seconds(value)
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is no duration; write 10 min, 1 h or 0 s") from None
-
-
-@cluster.command()
-@click.option("--remove", "removing", is_flag=True, help="Remove what is listed.")
-@click.option("--checkpoints", "with_checkpoints", is_flag=True, help="Remove checkpoints too: they are data.")
-@click.option(
-    "--older-than", default="10 min", callback=_duration, metavar="DURATION", help="Leave younger things alone."
-)
-@click.option("--json", "as_json", is_flag=True)
-@configured
-def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, as_json: bool) -> int:
-    """List what was left behind: engines that nobody needs, and files of jobs that nobody knows.
-
-    Checkpoints count as left behind when no job of this data directory and this cluster is theirs. Look twice where
-    several clusters write to one state.checkpoints.dir.
-    """
-    configuration = given.configuration
-    if configuration.high_availability.type is HaType.NONE:
-        click.echo(
-            "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "
-            "files and all checkpoints are left alone.",
-            err=True,
-        )
-    kinds = set(Kind) if with_checkpoints else set(Kind) - {Kind.CHECKPOINTS}
-    found, failed = asyncio.run(_collect(configuration, kinds if removing else set(), older_than))
-    kept = [x for x in found if x.kind not in kinds]
-    if as_json:
-        rows = [
-            {**dataclasses.asdict(x), "removed": removing and x not in kept and x not in failed, "error": failed.get(x)}
-            for x in found
-        ]
-        click.echo(json.dumps(rows, indent=1))
-    else:
-        _show(found)
-    for leftover, error in failed.items():
-        click.echo(f"{click.style('error', fg='red')}: {leftover.kind} {leftover.what}: {error}", err=True)
-    if found and not as_json:
-        if removing:
-            click.echo(f"{len(found) - len(kept) - len(failed)} removed.")
-        if kept and removing:
-            click.echo(f"{len(kept)} checkpoints stay; `--checkpoints` removes them too.")
-        if not removing:
-            click.echo("`firesteel cluster gc --remove` removes them; checkpoints only with `--checkpoints`.")
-    return exit_codes.FAILED if failed else exit_codes.OK
-
-
-async def _collect(
-    configuration: Configuration, removing: set[Kind], older_than: float
-) -> tuple[list[Leftover], dict[Leftover, str]]:
-    """Find, and remove those of the kinds `removing`; with what could not be removed."""
-    places = _places(configuration)
-    failed: dict[Leftover, str] = {}
-    async with jobs_known(configuration) as known:
-        found = await asyncio.to_thread(find_leftovers, places, known, older_than=older_than)
-        for leftover in found:
-            if leftover.kind in removing:
-                try:
-                    await asyncio.to_thread(remove, leftover, places, grace=configuration.engine.stop_timeout)
-                except OSError as error:
-                    failed[leftover] = str(error)
-    return found, failed
-
-
-def _show(found: list[Leftover]) -> None:
-    if not found:
-        click.echo("Nothing was left behind.")
-        return
-    table = Table(box=None)
-    for column in ("kind", "what", "size", "age", "why"):
-        table.add_column(column, overflow="fold")
-    for leftover in found:
-        size = "" if leftover.size is None else f"{leftover.size / 2**20:.1f} MiB"
-        shown = "" if leftover.since is None else show_seconds(float(round(time.time() - leftover.since)))
-        table.add_row(leftover.kind.value, escape(leftover.what), size, shown, escape(leftover.why))
-    Console().print(table)
-
-
-def _places(configuration: Configuration) -> Places:
-    data_dir = configuration.data.dir
-    return Places(
-        data_dir=data_dir,
-        cluster_dir=cluster_directory(configuration),
-        checkpoints=configuration.state.checkpoints_dir,
-    )
-
-
-@contextlib.asynccontextmanager
-async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
-    """Which jobs may need something: those of the HA store, and those of runs without a cluster.
-
-    Whether anybody leads is found out by trying to: whoever is granted leadership knows that nobody else acts, for as long
-    as it keeps it.
-    """
-    asked_at = time.time()
-    runs = await asyncio.to_thread(lambda: JobsDirectory(configuration.data.dir).all())
-    live = {str(r.job_id) for r in runs if not r.status.terminal}
-    known = JobsKnown(
-        live=frozenset(live),
-        retained=frozenset(str(r.job_id) for r in runs if r.status.terminal),
-        asked_at=asked_at,
-        engines=frozenset(r.engine_id for r in runs if not r.status.terminal and r.engine_id),
-        unsettled=any(not r.status.terminal and r.engine_id is None for r in runs),
-        cluster_known=configuration.high_availability.type is not HaType.NONE,
-    )
-    if not known.cluster_known or not _has_store(configuration):
-        yield known
-        return
-    services = await open_high_availability(configuration)
-    try:
-        leads = _Leads()
-        await services.election("firesteel cluster gc").start(leads)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(leads.granted.wait(), CONTEND_SECONDS)
-        # Asked for after that: a leader that went a moment ago has written all it will ever write.
-        graphs = {path.rpartition("/")[2] for path in await services.store.paths("graphs")}
-        results = {path.rpartition("/")[2] for path in await services.store.paths("results")}
-        yield dataclasses.replace(
-            known,
-            live=known.live | graphs,
-            retained=known.retained | results,
-            # A job that has its result waits for its clean-up only, which needs no engine.
-            cluster_live=not leads.granted.is_set() or bool(graphs - results),
-        )
-    finally:
-        await services.close()
-
-
-def _has_store(configuration: Configuration) -> bool:
-    """A cluster that was never started has no database, and to look is no reason to make one."""
-    return configuration.high_availability.sql_url is not None or (configuration.data.dir / DATABASE).exists()
-
-
-class _Leads:
-    """Listens to an election that is entered only to see whether it can be won."""
-
-    def __init__(self) -> None:
-        self.granted = asyncio.Event()
-
-    def on_grant(self, _epoch: Epoch) -> None:
-        self.granted.set()
-
-    def on_revoke(self) -> None:
-        self.granted.clear()
-
-    def on_error(self, error: Exception) -> None:
-        logger.warning("the election could not be entered: %s", error)
+    """The cluster of this machine, whose files are in the data directory."""

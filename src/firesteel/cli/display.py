@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -15,18 +18,24 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from firesteel.embedded.jobs import JobDirectory, JobRecord
+from firesteel.client.events import JobEvent
+from firesteel.client.model import JobResult
 from firesteel.jobgraph.model import JobGraph
-from firesteel.jobmaster.plan import RunPlan
 from firesteel.status import JobStatus
 
 _PHASES = {
-    "starting-engine": "starting a Spark engine",
     "connecting": "connecting",
     "compiling": "compiling",
     "running": "running",
     "committing": "committing outputs",
-    "cancelling": "cancelling",
+    "stopping": "stopping",
+}
+_STATES = {
+    JobStatus.CREATED: "waiting for a Spark engine",
+    JobStatus.FAILING: "failing",
+    JobStatus.RESTARTING: "restarting",
+    JobStatus.CANCELLING: "cancelling",
+    JobStatus.RECONCILING: "being taken over by a new leader",
 }
 
 
@@ -35,14 +44,54 @@ class Display(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def event(self, event: dict[str, Any]) -> None: ...
+    def event(self, event: JobEvent) -> None: ...
     def note(self, text: str) -> None: ...
     def show_outputs(self, graph: JobGraph, rows: int) -> None: ...
-    def summary(self, record: JobRecord, directory: JobDirectory) -> None: ...
+    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None: ...
 
 
-def make_display(graph: JobGraph, job_id: str, plan: RunPlan, *, as_json: bool) -> Display:
-    return JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id, plan)
+def make_display(graph: JobGraph, job_id: str, *, as_json: bool) -> Display:
+    return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id))
+
+
+class Quiet:
+    """Whoever read our output has seen enough: the job goes on, we say nothing more, and our exit code still tells."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._closed = False
+
+    def __enter__(self) -> Quiet:
+        self._say(self._display.__enter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._say(self._display.__exit__, kind, error, trace)
+
+    def event(self, event: JobEvent) -> None:
+        self._say(self._display.event, event)
+
+    def note(self, text: str) -> None:
+        self._say(self._display.note, text)
+
+    def show_outputs(self, graph: JobGraph, rows: int) -> None:
+        self._say(self._display.show_outputs, graph, rows)
+
+    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
+        self._say(self._display.summary, result, rows)
+
+    def _say(self, say: Any, *args: Any) -> None:
+        if self._closed:
+            return
+        try:
+            say(*args)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._closed = True
+            # Python would complain about the pipe again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class JsonDisplay:
@@ -55,11 +104,11 @@ class JsonDisplay:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def event(self, event: dict[str, Any]) -> None:
-        print(json.dumps({"job_id": self._job_id, **event}), flush=True)  # noqa: T201
+    def event(self, event: JobEvent) -> None:
+        self._line({"type": event.kind, "at": event.at, **event.data})
 
     def note(self, text: str) -> None:
-        self.event({"type": "note", "text": text})
+        self._line({"type": "note", "text": text})
 
     def show_outputs(self, graph: JobGraph, rows: int) -> None:
         from firesteel.cli.preview import preview
@@ -67,32 +116,51 @@ class JsonDisplay:
         for sink in graph.sinks:
             columns, data = preview(sink, rows)
             if columns:
-                self.event({"type": "rows", "vertex": sink.name, "columns": columns, "rows": data})
+                self._line({"type": "rows", "vertex": sink.name, "columns": columns, "rows": data})
 
-    def summary(self, record: JobRecord, directory: JobDirectory) -> None:
-        self.event({"type": "summary", **record.to_json(), **_measured(record, directory)})
+    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
+        failure = result.failure.to_json() if result.failure else None
+        self._line(
+            {
+                "type": "summary",
+                "name": result.name,
+                "status": result.status.value,
+                "submitted_at": result.submitted_at,
+                "ended_at": result.ended_at,
+                "attempts": result.attempts,
+                "restarts": result.restarts,
+                "stopped": result.stopped,
+                "failure": failure,
+                "rows": dict(rows),
+            }
+        )
+
+    def _line(self, content: dict[str, Any]) -> None:
+        print(json.dumps({"job_id": self._job_id, **content}, default=str), flush=True)  # noqa: T201
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here, and the job would not be watched to its end."""
+        raise BrokenPipeError
 
 
 class TextDisplay:
     """Live table on a terminal; on anything else one line per thing that happened."""
 
-    def __init__(self, graph: JobGraph, job_id: str, plan: RunPlan) -> None:
+    def __init__(self, graph: JobGraph, job_id: str) -> None:
         self._graph = graph
         self._job_id = job_id
-        self._plan = plan
-        self._console = Console(stderr=False, highlight=False)
+        self._console = _Console(stderr=False, highlight=False)
         self._live: Live | None = None
         self._began = time.monotonic()
-        self._phase = "starting"
+        self._phase = "submitting"
+        self._status: JobStatus | None = None
         self._sinks: dict[str, dict[str, Any]] = {s.name: {} for s in graph.sinks}
 
     def __enter__(self) -> TextDisplay:
         mode = "script" if self._graph.script else self._graph.mode.value
         self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {mode} job {self._job_id}")
-        if self._plan.needs is not None:
-            reasons = [str(r) for r in self._plan.needs.reasons]
-            why = f": {reasons[0]}" if reasons else " is enough"
-            self._console.print(f"  api: {self._plan.needs.api}{_plain(why)}", style="dim")
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -103,34 +171,42 @@ class TextDisplay:
             self._live.stop()
             self._live = None
 
-    def event(self, event: dict[str, Any]) -> None:
-        match event["type"]:
-            case "phase":
-                self._phase = _PHASES.get(event["phase"], event["phase"])
-                self._line(self._phase)
-            case "engine":
-                self._line(f"engine {event['master']} at {event['address']}")
-            case "compiled":
-                self._line(f"compiled in {event['milliseconds']} ms")
-            case "progress":
-                self._sinks[event["vertex"]].update(event)
-            case "batch":
-                sink = self._sinks[event["vertex"]]
-                sink["rows_total"] = sink.get("rows_total", 0) + event["rows"]
-                sink.update(event)
-                self._line(_batch_line(event))
-            case "sink":
-                self._sinks[event["vertex"]]["state"] = event["state"]
-                self._line(f"{event['vertex']}: {event['state']}")
-            case "output":
-                self._console.print(Text(_printable(event["text"])), soft_wrap=True)
-            case "restart":
-                self.note(f"{event['failure']}\n  attempt {event['attempt']} in {event['delay']:g} s")
-            case "note":
-                self.note(event["text"])
+    def event(self, event: JobEvent) -> None:
+        if event.status is not None:
+            self._entered(event.status, event.data.get("failure"))
+        if progress := event.data.get("progress"):
+            self._progress(progress)
+        for line in event.data.get("lines") or ():
+            self._console.print(Text(_printable(line)), soft_wrap=True)
 
     def note(self, text: str) -> None:
         self._console.print(f"  {_plain(text)}", style="yellow")
+
+    def _entered(self, status: JobStatus, failure: Mapping[str, Any] | None) -> None:
+        if status is self._status:
+            return
+        self._status = status
+        if status is JobStatus.FAILING and failure:
+            self.note(f"failed: {failure.get('message', '')}")
+        if status in _STATES:
+            self._enter_phase(_STATES[status])
+
+    def _enter_phase(self, phase: str) -> None:
+        if phase != self._phase:
+            self._phase = phase
+            self._line(phase)
+
+    def _progress(self, progress: Mapping[str, Any]) -> None:
+        phase = progress.get("phase")
+        if phase and self._status is JobStatus.RUNNING:
+            self._enter_phase(_PHASES.get(phase, phase))
+        for name, told in (progress.get("sinks") or {}).items():
+            before = self._sinks.get(name, {})
+            if told.get("batch") is not None and told.get("batch") != before.get("batch"):
+                self._line(f"{name}: {_batch_line(told)}")
+            elif told.get("state") and told.get("state") != before.get("state"):
+                self._line(f"{name}: {told['state']}")
+            self._sinks[name] = dict(told)
 
     def _line(self, text: str) -> None:
         """What scrolls by where nothing can be drawn."""
@@ -143,10 +219,8 @@ class TextDisplay:
         head.add_row(Spinner("dots"), Text(self._phase), Text(elapsed, style="dim"))
         table = Table.grid(padding=(0, 2))
         for name, sink in self._sinks.items():
-            if "batch" in sink:
-                table.add_row(
-                    Text(name), Text(_batch_line(sink).partition(": ")[2]), Text(f"{sink['rows_total']:,} rows")
-                )
+            if sink.get("batch") is not None:
+                table.add_row(Text(name), Text(_batch_line(sink)), Text(f"{sink.get('rows', 0):,} rows"))
             elif sink.get("tasks"):
                 bar = ProgressBar(total=sink["tasks"], completed=sink["completed"], width=30)
                 stage = f"stage {min(sink['stages_done'] + 1, sink['stages'])}/{sink['stages']}"
@@ -170,38 +244,26 @@ class TextDisplay:
                 table.add_row(*[_plain("" if v is None else str(v)) for v in row])
             self._console.print(table)
 
-    def summary(self, record: JobRecord, directory: JobDirectory) -> None:
-        measured = _measured(record, directory)
-        rows = measured["rows"]
+    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
         if rows:
             told = ", ".join(f"{name} {rows[name]:,}" for name in self._graph.by_name if name in rows)
             self._console.print(f"  rows: {told}", style="dim")
-        style = {JobStatus.FINISHED: "green", JobStatus.FAILED: "red"}.get(record.status, "yellow")
-        seconds = (record.ended_at or time.time()) - record.created_at
-        attempts = f" after {record.attempt} attempts" if record.attempt > 1 else ""
-        self._console.print(f"[{style}]{record.status}[/{style}] in {seconds:.1f} s{attempts}")
-        if record.failure is not None:
-            self._console.print(Text(str(record.failure), style="red"), soft_wrap=True)
-            if record.failure.traceback:
-                self._console.print(Text(record.failure.traceback.rstrip(), style="dim"), soft_wrap=True)
-            self._console.print(f"  logs: firesteel logs {record.job_id[:8]}", style="dim")
+        style = {JobStatus.FINISHED: "green", JobStatus.FAILED: "red"}.get(result.status, "yellow")
+        seconds = result.ended_at - result.submitted_at
+        attempts = f" after {result.attempts} attempts" if result.attempts > 1 else ""
+        self._console.print(f"[{style}]{result.status.value}[/{style}] in {seconds:.1f} s{attempts}")
+        if result.failure is not None:
+            self._console.print(Text(_printable(str(result.failure)), style="red"), soft_wrap=True)
+            if result.failure.traceback:
+                self._console.print(Text(_printable(result.failure.traceback.rstrip()), style="dim"), soft_wrap=True)
+            self._console.print(f"  logs: firesteel logs {result.job_id[:8]}", style="dim")
 
 
-def _measured(record: JobRecord, directory: JobDirectory) -> dict[str, Any]:
-    """Rows per vertex: exact ones where the graph asked for them, else those that Spark's operators tell."""
-    attempt = directory.attempt(max(record.attempt, 1))
-    result = attempt.read_result()
-    operators = attempt.read_operators()
-    rows = dict(operators.get("rows", {})) | dict(result.rows if result else {})
-    return {"rows": rows}
-
-
-def _batch_line(event: dict[str, Any]) -> str:
-    state = f", state {event['state_rows']:,} rows" if event.get("state_rows") else ""
-    return (
-        f"{event['vertex']}: batch {event['batch']}, {event['rows']:,} rows, "
-        f"{event['rows_per_second']:,.0f} rows/s, {event['duration_ms']:,} ms{state}"
-    )
+def _batch_line(sink: Mapping[str, Any]) -> str:
+    state = f", state {sink['state_rows']:,} rows" if sink.get("state_rows") else ""
+    rate = sink.get("rows_per_second") or 0
+    took = sink.get("duration_ms") or 0
+    return f"batch {sink['batch']}, {sink.get('rows', 0):,} rows, {rate:,.0f} rows/s, {took:,} ms{state}"
 
 
 def _size(count: int) -> str:

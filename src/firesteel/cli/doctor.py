@@ -11,8 +11,8 @@ from rich.table import Table
 
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
+from firesteel.cli.training import current_archive
 from firesteel.doctor import examine
-from firesteel.embedded.training import current_archive
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.jobmaster.plan import launch_options
 

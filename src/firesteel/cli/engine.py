@@ -11,7 +11,7 @@ from rich.table import Table
 
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
-from firesteel.embedded.training import current_archive, train
+from firesteel.cli.training import current_archive, train
 from firesteel.engines.launcher import healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec

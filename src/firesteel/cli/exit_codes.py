@@ -9,5 +9,9 @@ INVALID = 3
 """A pipeline or a configuration is wrong; nothing was run."""
 ENGINE = 4
 """No Spark engine could be started or reached."""
+UNREACHABLE = 5
+"""No cluster answered."""
+DENIED = 6
+"""The cluster does not know who is asking, or does not allow it."""
 CANCELED = 130
 """Cancelled, by Ctrl-C or by `firesteel cancel`."""

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from firesteel.cli import exit_codes
+from firesteel.cli.inspection import inspect
 from firesteel.cli.options import Given, configured
-from firesteel.embedded.inspection import inspect
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.load import LoadedPipeline, load_pipeline
 from firesteel.jobgraph.render import tree

@@ -1,89 +1,106 @@
-"""`firesteel list`, `cancel`, `logs`: jobs of this data directory, also those of other terminals."""
+"""`firesteel list` and `cancel`."""
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import signal
-import time
+import dataclasses
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from firesteel.cli import exit_codes
-from firesteel.cli.options import Given, configured
-from firesteel.embedded.jobs import JobRecord, JobsDirectory
-from firesteel.embedded.orphans import end_orphan
-from firesteel.files import tail
+from firesteel.cli.command_line import CheckedCommand, attached, complete_jobs, json_option
+from firesteel.cli.connection import Connection
+from firesteel.cli.operations import take_savepoint
+from firesteel.cli.tables import console, echo_json, job_table
+from firesteel.client.job import JobClient
+from firesteel.client.model import JobResult
 from firesteel.status import JobStatus
+
+SCHEDULED = (JobStatus.CREATED, JobStatus.INITIALIZING)
 
 
 @click.command("list")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
-@click.option("--json", "as_json", is_flag=True)
-@configured
-def list_jobs(given: Given, everything: bool, as_json: bool) -> int:
-    """List jobs, newest last."""
-    records = [r for r in JobsDirectory(given.configuration.data.dir).all() if everything or not r.status.terminal]
+@click.option("-r", "--running", is_flag=True, help="Only jobs that run.")
+@click.option("-s", "--scheduled", is_flag=True, help="Only jobs that wait for an engine.")
+@json_option
+@attached
+def list_jobs(cluster: Connection, everything: bool, running: bool, scheduled: bool, as_json: bool) -> int:
+    """List the jobs that run and those that wait, newest last."""
+    running, scheduled = running or not scheduled, scheduled or not running
+    jobs = sorted(
+        (j for j in cluster.client.jobs() if everything or _wanted(j.status, running=running, scheduled=scheduled)),
+        key=lambda j: (j.started_at, j.job_id),
+    )
     if as_json:
-        click.echo(json.dumps([r.to_json() for r in records], indent=1))
-        return exit_codes.OK
-    if not records:
-        Console().print("No jobs." if everything else "No running jobs; `-a` shows those that have ended.")
-        return exit_codes.OK
-    table = Table(box=None)
-    for column in ("job", "name", "status", "started", "took", "attempt"):
-        table.add_column(column, no_wrap=column == "job")
-    for r in records:
-        began = dt.datetime.fromtimestamp(r.created_at, tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(
-            r.job_id, r.name, r.status, began, f"{(r.ended_at or time.time()) - r.created_at:.0f} s", str(r.attempt)
-        )
-    Console().print(table)
+        echo_json([dataclasses.asdict(j) for j in jobs])
+    elif jobs:
+        out = console()
+        out.print(job_table(jobs, out.width))
+    else:
+        kind = "jobs" if everything else "jobs run or wait" if running and scheduled else "such jobs"
+        click.echo(f"No {kind}." if everything else f"No {kind}; `-a` shows those that have ended.")
     return exit_codes.OK
 
 
-@click.command()
-@click.argument("job")
-@click.option("--timeout", default=30.0, help="Seconds to wait for the job's end.")
-@configured
-def cancel(given: Given, job: str, timeout: float) -> int:
-    """Cancel JOB (an id or its first digits), and wait until it has ended."""
-    directory = JobsDirectory(given.configuration.data.dir).find(job)
-    record = directory.load()
-    if record.status.terminal:
-        raise click.ClickException(f"job {record.job_id} is {record.status}; only running jobs can be cancelled")
-    if record.status is JobStatus.SUSPENDED:
-        end_orphan(directory, given.configuration)
-    elif record.supervisor is not None:
-        record.supervisor.signal(signal.SIGTERM)
-    deadline = time.monotonic() + timeout
-    while not (record := directory.load()).status.terminal:
-        if time.monotonic() > deadline:
-            raise click.ClickException(f"job {record.job_id} is still {record.status} after {timeout:g} s")
-        time.sleep(0.05)
-    _say(record)
+def _wanted(status: JobStatus, *, running: bool, scheduled: bool) -> bool:
+    if status.terminal:
+        return False
+    return scheduled if status in SCHEDULED else running
+
+
+def _settle(context: click.Context) -> None:
+    """`cancel -s JOB` means the savepoint's default place, as it does with Flink."""
+    given = context.params
+    if given["job"] is None:
+        if not given["savepoint"]:
+            raise click.UsageError("Missing argument 'JOB'.", context)
+        given["job"], given["savepoint"] = given["savepoint"], ""
+
+
+@click.command(cls=CheckedCommand, check=_settle)
+@click.argument("job", metavar="JOB", required=False, shell_complete=complete_jobs)
+@click.option(
+    "-s",
+    "--with-savepoint",
+    "--withSavepoint",
+    "savepoint",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Take a savepoint of a streaming job first, below DIR or where the cluster has its savepoints.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="How long to wait for its end."
+)
+@click.option("--no-wait", is_flag=True, help="Return once the cluster has written the wish down.")
+@json_option
+@attached
+def cancel(cluster: Connection, job: str, savepoint: str | None, timeout: float, no_wait: bool, as_json: bool) -> int:
+    """Cancel JOB, and wait until it has ended. A job whose outputs are decided already ends as FINISHED."""
+    found = cluster.job(job)
+    location: str | None = None
+    if savepoint is not None:
+        outcome = take_savepoint(cluster, found.job_id, savepoint or None, cancel=True, wait=not no_wait)
+        location = outcome.result.get("location") if outcome.result else None
+    else:
+        found.cancel()
+    if no_wait:
+        status, said = found.status(), "is being cancelled"
+    else:
+        status = _wait(found, timeout).status
+        said = f"is {status.value}"
+    if as_json:
+        echo_json({"job_id": found.job_id, "status": status.value, "savepoint": location})
+    else:
+        stored = f" Savepoint stored in {location}." if location else ""
+        click.echo(f"Job {found.job_id} {said}.{stored}")
     return exit_codes.OK
 
 
-def _say(record: JobRecord) -> None:
-    click.echo(f"Job {record.job_id} is {record.status}.")
-
-
-@click.command()
-@click.argument("job")
-@click.option("-n", "--lines", default=200, help="Last lines to print.")
-@click.option("--attempt", type=int, help="Which attempt; the last one when not given.")
-@click.option("--stderr", "which", flag_value="stderr", help="Only standard error.")
-@click.option("--stdout", "which", flag_value="stdout", help="Only standard output.")
-@configured
-def logs(given: Given, job: str, lines: int, attempt: int | None, which: str | None) -> int:
-    """Print what the driver of JOB wrote."""
-    directory = JobsDirectory(given.configuration.data.dir).find(job)
-    files = directory.attempt(attempt or max(directory.load().attempt, 1))
-    for name in ("stdout", "stderr"):
-        text = tail(getattr(files, name), lines, limit=1 << 22)
-        if text and which in (None, name):
-            click.echo(text, err=name == "stderr")
-    return exit_codes.OK
+def _wait(job: JobClient, timeout: float) -> JobResult:
+    try:
+        return job.wait(timeout)
+    except KeyboardInterrupt:
+        hint = f"`firesteel status {job.job_id[:8]}` tells when it has ended"
+        click.echo(f"\nJob {job.job_id} goes on being cancelled; {hint}.", err=True)
+        raise click.exceptions.Exit(exit_codes.CANCELED) from None

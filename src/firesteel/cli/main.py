@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from firesteel import __version__
 from firesteel.cli import exit_codes
-from firesteel.errors import EngineStartError, FiresteelError, InvalidInputError
+from firesteel.cli.lazy import LazyGroup
+from firesteel.errors import (
+    EngineStartError,
+    FiresteelError,
+    ForbiddenError,
+    InvalidInputError,
+    InvalidRequestError,
+    UnauthenticatedError,
+)
 
 COMMANDS = {
     "run": ("firesteel.cli.run", "run", "Run a pipeline (YAML, SQL, Python) or a PySpark script."),
+    "run-application": (
+        "firesteel.cli.run_application",
+        "run_application",
+        "Run a job in a cluster of its own, which ends with it.",
+    ),
     "info": ("firesteel.cli.info", "info", "Show a pipeline's job graph, schemas, Spark plan and every problem."),
-    "list": ("firesteel.cli.jobs", "list_jobs", "List jobs of this data directory."),
+    "list": ("firesteel.cli.jobs", "list_jobs", "List jobs that run or wait; with -a all of them."),
+    "status": ("firesteel.cli.status", "status", "Show where a job stands."),
+    "logs": ("firesteel.cli.logs", "logs", "Print what a job wrote, and follow it."),
+    "events": ("firesteel.cli.events", "events", "Print what happened to jobs, and follow it."),
+    "history": ("firesteel.cli.status", "history", "List jobs that have ended."),
     "cancel": ("firesteel.cli.jobs", "cancel", "Cancel a job."),
-    "logs": ("firesteel.cli.jobs", "logs", "Print what a job's driver wrote."),
+    "stop": ("firesteel.cli.operations", "stop", "Stop a streaming job with a savepoint."),
+    "savepoint": ("firesteel.cli.operations", "savepoint", "Take a savepoint of a streaming job, or dispose of one."),
+    "checkpoint": ("firesteel.cli.operations", "checkpoint", "Wait until all that a stream has read is committed."),
+    "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and look at the cluster of this machine."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
-    "cluster": ("firesteel.cli.cluster", "cluster", "Find and remove what was left behind."),
     "config": ("firesteel.cli.settings", "config", "Show the configuration in force and where each value is from."),
     "doctor": ("firesteel.cli.doctor", "doctor", "Tell what was found on this machine and what is missing."),
+    "completion": ("firesteel.cli.completion", "completion", "Print the completion script for a shell."),
 }
 
-
-class _Lazy(click.Group):
-    def list_commands(self, _context: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module, attribute, _ = COMMANDS[name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+CODES: Mapping[type[FiresteelError], int] = {
+    InvalidInputError: exit_codes.INVALID,
+    EngineStartError: exit_codes.ENGINE,
+    UnauthenticatedError: exit_codes.DENIED,
+    ForbiddenError: exit_codes.DENIED,
+    FiresteelError: exit_codes.FAILED,
+}
+"""Lookup follows the class's ancestors."""
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+class _Closed(Exception):  # noqa: N818 - not an error: whoever read our output has seen enough
+    """Click would end the process with 1 for a BrokenPipeError."""
+
+
+class _Commands(LazyGroup):
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise _Closed from None
+
+
+@click.group(cls=_Commands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="firesteel")
 def cli() -> None:
     """Firesteel: a job control plane for Apache Spark."""
@@ -59,20 +84,37 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = exit_codes.USAGE
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = exit_codes.CANCELED
-    except InvalidInputError as error:
-        count = len(error.problems)
-        for problem in error.problems:
-            click.echo(f"{click.style('error', fg='red')}: {problem}", err=True)
-        click.echo(f"{count} problem{'s' if count != 1 else ''} found; nothing was run.", err=True)
-        code = exit_codes.INVALID
-    except EngineStartError as error:
-        click.echo(f"{click.style('error', fg='red')}: {error}", err=True)
-        code = exit_codes.ENGINE
-    except FiresteelError as error:
-        click.echo(f"{click.style('error', fg='red')}: {error}", err=True)
-        code = exit_codes.FAILED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain about it again at exit.
+    except (_Closed, BrokenPipeError):
+        # Python must not complain about it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        code = exit_codes.OK
+    except FiresteelError as error:
+        _complain(error)
+        code = code_of(error)
+    except OSError as error:
+        _say(str(error))
+        code = exit_codes.FAILED
+    sys.exit(code if isinstance(code, int) else exit_codes.OK)
+
+
+def code_of(error: FiresteelError) -> int:
+    from firesteel.client.errors import ClusterUnreachableError  # here, as not every command needs a client
+
+    if isinstance(error, ClusterUnreachableError):
+        return exit_codes.UNREACHABLE
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def _complain(error: FiresteelError) -> None:
+    if not isinstance(error, InvalidInputError):
+        _say(str(error))
+        return
+    for problem in error.problems:
+        _say(str(problem))
+    count = len(error.problems)
+    what = "done" if isinstance(error, InvalidRequestError) else "run"
+    click.echo(f"{count} problem{'s' if count != 1 else ''} found; nothing was {what}.", err=True)
+
+
+def _say(text: str) -> None:
+    click.echo(f"{click.style('error', fg='red')}: {text}", err=True)

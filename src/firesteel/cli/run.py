@@ -1,141 +1,226 @@
-"""`firesteel run`: a job in an embedded cluster, attached with live progress or detached."""
+"""`firesteel run`: submit a job to a cluster, and watch it or not."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from firesteel.cli import exit_codes
-from firesteel.cli.display import make_display
+from firesteel.cli.attached import watch
+from firesteel.cli.command_line import address_option
+from firesteel.cli.connection import open_connection, with_addresses
 from firesteel.cli.options import Given, configured
-from firesteel.embedded.jobs import JobDirectory, JobRecord, JobsDirectory
-from firesteel.embedded.runner import EmbeddedJob
-from firesteel.embedded.supervisor import detach
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Script
-from firesteel.jobmaster.plan import RunPlan
-from firesteel.status import JobStatus
 from firesteel.types import new_job_id, parse_job_id
 
 
+def submission_options(function: Any) -> Any:
+    """What `run` and `run-application` have in common."""
+    options = [
+        click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False),
+        click.argument("args", nargs=-1),
+        click.option(
+            "-py",
+            "--python",
+            "python",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="The PySpark script to run; the same as PIPELINE.",
+        ),
+        click.option(
+            "-pyfs",
+            "--pyFiles",
+            "py_files",
+            metavar="FILES",
+            help="Further .py, .zip, .whl files or directories of modules, with commas.",
+        ),
+        click.option("-c", "--class", "entry", metavar="MODULE", help="For a .zip or .whl: the module to run."),
+        click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of the job."),
+        click.option(
+            "-s", "--fromSavepoint", "savepoint", metavar="PATH", help="Start a streaming job from a savepoint."
+        ),
+        click.option(
+            "-n",
+            "--allowNonRestoredState",
+            "allow_non_restored",
+            is_flag=True,
+            help="Leave out what the savepoint has and the job has not.",
+        ),
+        click.option(
+            "--api", type=click.Choice(["auto", "connect", "classic"]), help="For a script: which PySpark API it needs."
+        ),
+        click.option("--priority", type=int, default=0, help="Jobs with a higher one get an engine first."),
+        click.option("--job-id", help="Id of the job, 32 hex digits; drawn when not given."),
+        click.option(
+            "--show",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Show this many rows of each file output at the end.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Events and result as JSON lines."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("args", nargs=-1)
 @click.option("-d", "--detached", is_flag=True, help="Return once the job is accepted.")
-@click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of the job.")
 @click.option(
-    "--api", type=click.Choice(["auto", "connect", "classic"]), help="For a script: which PySpark API it needs."
+    "-sae",
+    "--shutdownOnAttachedExit",
+    "shutdown_on_exit",
+    is_flag=True,
+    help="Cancel the job when this command ends in any way, also by kill -9.",
 )
-@click.option("--job-id", help="Id of the job, 32 hex digits; drawn when not given.")
 @click.option(
-    "--show", type=click.IntRange(min=0), default=0, help="Show this many rows of each file output at the end."
+    "-t", "--target", type=click.Choice(["local", "remote"]), help="Which cluster: of this machine, or by -m."
 )
-@click.option("--json", "as_json", is_flag=True, help="Events and result as JSON lines.")
+@submission_options
+@address_option
 @configured
 def run(
     given: Given,
-    pipeline: Path,
+    address: str | None,
+    pipeline: Path | None,
     args: tuple[str, ...],
     detached: bool,
+    shutdown_on_exit: bool,
+    target: str | None,
+    python: Path | None,
+    py_files: str | None,
+    entry: str | None,
     parallelism: int | None,
+    savepoint: str | None,
+    allow_non_restored: bool,
     api: str | None,
+    priority: int,
     job_id: str | None,
     show: int,
     as_json: bool,
 ) -> int:
     """Run PIPELINE (.yaml, .json, .sql, or a .py that builds a Job), or a PySpark script with its ARGS.
 
-    Arguments that begin with a dash go after `--`. Ctrl-C cancels the job; a second one kills it.
+    Without -m it runs on the cluster of this machine, which is woken up if need be. Arguments that begin with a dash go after
+    `--`. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting.
     """
-    graph = adjusted(load_pipeline(pipeline, variables=given.variables).graph, args, parallelism, api)
-    if job_id is not None:
-        try:
-            parse_job_id(job_id)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--job-id") from None
-    directory = JobsDirectory(given.configuration.data.dir).job(job_id or new_job_id())
-    if directory.root.exists():
-        raise click.ClickException(f"job {directory.job_id} is there already, {directory.load().status}")
-    plan = RunPlan.of(graph, given.configuration)
-    directory.create(
-        graph,
-        {
-            "cwd": str(Path.cwd()),
-            "overrides": dict(given.overrides),
-            "config_file": str(given.config_file.absolute()) if given.config_file else None,
-        },
+    if address is not None:
+        given = with_addresses(given, address)
+    local = not given.configuration.client.addresses
+    if target is not None and (target == "local") is not local:
+        raise click.UsageError(
+            "-t remote needs -m ADDRESS" if target == "remote" else "-t local and -m exclude each other"
+        )
+    if detached and shutdown_on_exit:
+        raise click.UsageError("-sae is for attached runs; leave out -d")
+    graph = prepared(
+        given,
+        pipeline,
+        args,
+        local=local,
+        python=python,
+        py_files=py_files,
+        entry=entry,
+        parallelism=parallelism,
+        savepoint=savepoint,
+        allow_non_restored=allow_non_restored,
+        api=api,
     )
-    if detached:
-        detach(directory)
-        _accepted(directory, as_json)
-        return exit_codes.OK
-    with make_display(graph, directory.job_id, plan, as_json=as_json) as display:
-        job = EmbeddedJob(directory, graph, given.configuration, cwd=Path.cwd(), listener=display.event)
-        _cancel_on_signals(job, display)
-        record = job.run()
-    if show and record.status is JobStatus.FINISHED:
-        display.show_outputs(graph, show)
-    display.summary(record, directory)
-    return code_of(record)
+    chosen = chosen_id(job_id)
+    with open_connection(given) as cluster:  # only now: a pipeline that is wrong wakes nobody up
+        if detached:
+            cluster.client.submit(graph, job_id=chosen, priority=priority, upload=not local)
+            accepted(chosen, as_json)
+            return exit_codes.OK
+        return watch(
+            cluster, graph, chosen, priority=priority, show=show, as_json=as_json, shutdown_on_exit=shutdown_on_exit
+        )
 
 
-def adjusted(graph: JobGraph, args: tuple[str, ...], parallelism: int | None, api: str | None) -> JobGraph:
+def prepared(
+    given: Given,
+    pipeline: Path | None,
+    args: tuple[str, ...],
+    *,
+    local: bool,
+    python: Path | None,
+    py_files: str | None,
+    entry: str | None,
+    parallelism: int | None,
+    savepoint: str | None,
+    allow_non_restored: bool,
+    api: str | None,
+) -> JobGraph:
+    """The graph that the command line describes."""
+    if python is not None:
+        if pipeline is not None:
+            args = (str(pipeline), *args)
+        pipeline = python
+    if pipeline is None:
+        raise click.UsageError("Missing argument 'PIPELINE'.")
+    graph = adjusted(load_pipeline(pipeline, variables=given.variables).graph, args, parallelism, api, entry)
+    settings: dict[str, Any] = {}
+    if py_files:
+        artifacts = graph.settings.artifacts
+        more = tuple(str(Path(f.strip()).absolute()) for f in py_files.split(",") if f.strip())
+        settings["artifacts"] = artifacts.model_copy(update={"py_files": (*artifacts.py_files, *more)})
+    if savepoint is not None:
+        settings["restore"] = {"path": savepoint, "allow_non_restored_state": allow_non_restored}
+    elif allow_non_restored:
+        raise click.UsageError("-n goes with -s PATH")
+    if local:
+        settings["directory"] = str(Path.cwd())
+    if settings:
+        plain = graph.settings.model_dump(by_alias=True)
+        graph = _rebuilt(graph, settings=type(graph.settings).model_validate({**plain, **settings}))
+    return graph
+
+
+def chosen_id(job_id: str | None) -> str:
+    if job_id is None:
+        return new_job_id()
+    try:
+        return parse_job_id(job_id.lower())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--job-id") from None
+
+
+def adjusted(
+    graph: JobGraph, args: tuple[str, ...], parallelism: int | None, api: str | None, entry: str | None = None
+) -> JobGraph:
     """The graph with what the command line says on top."""
     script = graph.script
     if script is None and args:
         raise click.UsageError(f"a pipeline takes no arguments ({' '.join(args)}); set its variables with -Dname=value")
-    if script is None and api:
-        raise click.UsageError("--api is for scripts; this is a pipeline")
+    if script is None and (api or entry):
+        raise click.UsageError(f"{'--api' if api else '-c'} is for scripts; this is a pipeline")
+    changes: dict[str, Any] = {}
     if script is not None:
-        changes: dict[str, Any] = {}
         if args:
             changes["args"] = args
         if api:
             changes["api"] = api
+        if entry:
+            changes["module"] = entry
         script = Script.model_validate({**script.model_dump(), **changes})
-        graph = graph.model_copy(update={"vertices": (script,)})
-    return graph.model_copy(update={"parallelism": parallelism}) if parallelism else graph
+        graph = _rebuilt(graph, vertices=(script,))
+    return _rebuilt(graph, parallelism=parallelism) if parallelism else graph
 
 
-def _accepted(directory: JobDirectory, as_json: bool) -> None:
+def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:
+    """A changed copy; model_copy would carry the cached properties of the old graph along."""
+    fields = {name: getattr(graph, name) for name in JobGraph.model_fields}
+    return JobGraph.model_construct(**{**fields, **changes})
+
+
+def accepted(job_id: str, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"job_id": directory.job_id, "status": directory.load().status.value}))
+        click.echo(json.dumps({"job_id": job_id}))
         return
-    short = directory.job_id[:8]
-    click.echo(f"Job {directory.job_id} was accepted and runs on its own.")
-    click.echo(f"  firesteel list            where it stands\n  firesteel logs {short}   its output")
-    click.echo(f"  firesteel cancel {short} stop it")
-
-
-def _cancel_on_signals(job: EmbeddedJob, display: Any) -> None:
-    count = 0
-
-    def on_signal(_number: int, _frame: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            display.note("cancelling; press Ctrl-C again to kill")
-            job.cancel()
-        else:
-            job.kill()
-
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGTERM, on_signal)
-    if not sys.stdin or not sys.stdin.isatty():
-        return
-    signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-
-
-def code_of(record: JobRecord) -> int:
-    if record.had_no_engine:
-        return exit_codes.ENGINE
-    return {
-        JobStatus.FINISHED: exit_codes.OK,
-        JobStatus.CANCELED: exit_codes.CANCELED,
-    }.get(record.status, exit_codes.FAILED)
+    short = job_id[:8]
+    click.echo(f"Job has been submitted with JobID {job_id}")
+    click.echo(f"  firesteel status {short}   where it stands\n  firesteel logs -f {short}  its output")
+    click.echo(f"  firesteel cancel {short}   end it")

@@ -14,7 +14,9 @@ from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, variable_of
 from firesteel.config.resolver import resolve, unknown_variable
 from firesteel.config.sections import (
     OPTIONS,
+    BlobOptions,
     CleanupOptions,
+    ClientOptions,
     DataOptions,
     DispatcherOptions,
     DriverOptions,
@@ -24,7 +26,10 @@ from firesteel.config.sections import (
     JavaOptions,
     JobManagerOptions,
     JobStoreOptions,
+    LocalClusterOptions,
     ParallelismOptions,
+    RestOptions,
+    SecurityOptions,
     StateOptions,
     home,
     xdg,
@@ -69,6 +74,11 @@ class Configuration:
     cleanup_strategy: CleanupOptions
     jobmanager: JobManagerOptions
     heartbeat: HeartbeatOptions
+    rest: RestOptions
+    security: SecurityOptions
+    blob: BlobOptions
+    client: ClientOptions
+    local_cluster: LocalClusterOptions
     spark: Mapping[str, str]
     """Keys that start with `spark.`, untouched."""
     file: Path | None
@@ -168,6 +178,11 @@ def load_configuration(
         cleanup_strategy=CleanupOptions.of(values),
         jobmanager=JobManagerOptions.of(values),
         heartbeat=HeartbeatOptions.of(values),
+        rest=RestOptions.of(values),
+        security=SecurityOptions.of(values),
+        blob=BlobOptions.of(values),
+        client=ClientOptions.of(values),
+        local_cluster=LocalClusterOptions.of(values),
         spark=MappingProxyType(resolution.spark),
         file=file,
         deprecations=tuple(resolution.deprecations),

@@ -17,6 +17,7 @@ from firesteel.config.values import (
     PositiveDuration,
     PositiveInt,
     integer,
+    several,
 )
 from firesteel.errors import EnvironmentNotReadyError
 
@@ -208,6 +209,14 @@ class StateOptions(Section, prefix="state"):
         description="Where streaming jobs keep their checkpoints: a path, or a URL that Spark can write to.",
         since="0.1",
     )
+    savepoints_dir: Location = option(
+        key="savepoints.dir",
+        computed=lambda _, values: str(values["data.dir"] / "savepoints"),
+        default_text="`data.dir`/savepoints",
+        description="Where savepoints go when the one who asks for them names no directory.",
+        since="0.2",
+        deprecated=("execution.checkpointing.savepoint-dir",),
+    )
 
 
 class ParallelismOptions(Section, prefix="parallelism"):
@@ -371,6 +380,282 @@ class HeartbeatOptions(Section, prefix="heartbeat"):
     )
 
 
+class RestOptions(Section, prefix="rest"):
+    """The REST endpoint that every node serves."""
+
+    bind_address: str = option(
+        default="127.0.0.1",
+        description=(
+            "Address to listen on; anything but loopback needs authentication and TLS, without which the node refuses to "
+            "start."
+        ),
+        since="0.2",
+    )
+    port: Annotated[int, integer(at_least=0)] = option(
+        default=8081,
+        description="Port to listen on; 0 takes a free one.",
+        since="0.2",
+    )
+    address: str | None = option(
+        default=None,
+        default_text="what `rest.bind-address` says",
+        description="Host name under which other nodes and clients reach this node.",
+        since="0.2",
+    )
+    max_content_length: MemorySize = option(
+        key="server.max-content-length",
+        default="16m",
+        description="Largest request body, except uploads, which `blob.max-size` limits.",
+        since="0.2",
+    )
+    request_timeout: PositiveDuration = option(
+        default=30.0,
+        description="How long a client may take to send a request, uploads excepted, and a node to ask the leader.",
+        since="0.2",
+    )
+    rate_limit: PositiveInt = option(
+        key="rate-limit.requests-per-second",
+        default=200,
+        description="Requests that one caller may send per second on average; more are answered with 429.",
+        since="0.2",
+    )
+    rate_burst: PositiveInt = option(
+        key="rate-limit.burst",
+        default=400,
+        description="Requests that one caller may send at once.",
+        since="0.2",
+    )
+    submit_rate: PositiveInt = option(
+        key="rate-limit.submissions-per-second",
+        default=100,
+        description="Jobs that one owner may submit per second on average.",
+        since="0.2",
+    )
+    max_listeners: PositiveInt = option(
+        key="max-event-listeners",
+        default=1000,
+        description="Event streams that may be open at a time.",
+        since="0.2",
+    )
+    refresh_interval: PositiveDuration = option(
+        default=3.0,
+        description="How often dashboards ask again; sent to them in `/config`.",
+        since="0.2",
+        deprecated=("web.refresh-interval",),
+    )
+
+
+class Authentication(StrEnum):
+    TOKEN = "token"  # noqa: S105  # the name of a method
+    OIDC = "oidc"
+    MTLS = "mtls"
+    NONE = "none"
+
+
+class Role(StrEnum):
+    """What a caller may do: look at jobs; submit and end them; everything, for everybody's jobs."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class SecurityOptions(Section, prefix="security"):
+    """Who may do what."""
+
+    authentication: Annotated[tuple[Authentication, ...], several(Authentication)] = option(
+        key="rest.authentication",
+        default=(Authentication.TOKEN,),
+        description=(
+            "How callers prove who they are: `token`, `oidc` and `mtls`, several of them, or `none`, which is for loopback "
+            "only."
+        ),
+        since="0.2",
+    )
+    tokens_file: Path = option(
+        key="rest.tokens-file",
+        computed=lambda _, values: values["data.dir"] / "tokens.json",
+        default_text="`data.dir`/tokens.json",
+        description="Where the hashes of bearer tokens are; see `firesteel cluster token`.",
+        since="0.2",
+    )
+    anonymous_role: Role = option(
+        key="rest.anonymous-role",
+        default=Role.VIEWER,
+        description="With authentication `none`: what everybody may do.",
+        since="0.2",
+    )
+    oidc_issuer: str | None = option(
+        key="oidc.issuer",
+        default=None,
+        description="Issuer of the JSON web tokens that are accepted; its keys are found at its discovery document.",
+        since="0.2",
+    )
+    oidc_audience: str | None = option(
+        key="oidc.audience",
+        default=None,
+        description="Audience that an accepted token must name.",
+        since="0.2",
+    )
+    oidc_jwks_url: str | None = option(
+        key="oidc.jwks-url",
+        default=None,
+        default_text="as the issuer's discovery document says",
+        description="Where the keys of the issuer are.",
+        since="0.2",
+    )
+    oidc_role_claim: str = option(
+        key="oidc.role-claim",
+        default="firesteel_role",
+        description="Claim that holds the role, or a list with it: `viewer`, `operator` or `admin`.",
+        since="0.2",
+    )
+    oidc_owner_claim: str = option(
+        key="oidc.owner-claim",
+        default="sub",
+        description="Claim that holds the owner whose jobs the caller sees.",
+        since="0.2",
+    )
+    ssl_enabled: bool = option(
+        key="ssl.rest.enabled",
+        default=False,
+        description="Serve HTTPS only.",
+        since="0.2",
+    )
+    ssl_certificate: Path | None = option(
+        key="ssl.rest.certificate",
+        default=None,
+        description="PEM file with the node's certificate and those between it and its authority.",
+        since="0.2",
+    )
+    ssl_key: Path | None = option(
+        key="ssl.rest.key",
+        default=None,
+        description="PEM file with the node's private key, readable by its owner only.",
+        since="0.2",
+    )
+    ssl_ca: Path | None = option(
+        key="ssl.rest.ca",
+        default=None,
+        default_text="the authorities of this machine",
+        description="PEM file with the authorities whose certificates are trusted: of other nodes, and of clients with `mtls`.",
+        since="0.2",
+    )
+    mtls_roles: tuple[str, ...] = option(
+        key="mtls.roles",
+        default=(),
+        description="Who a client certificate belongs to, as `common-name=role:owner` words.",
+        since="0.2",
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        key="rest.allowed-hosts",
+        default=(),
+        default_text="loopback names, `rest.address` and `rest.bind-address`",
+        description="Further host names under which this node may be asked; others are refused (DNS rebinding).",
+        since="0.2",
+    )
+    allowed_origins: tuple[str, ...] = option(
+        key="rest.allowed-origins",
+        default=(),
+        default_text="the node itself",
+        description="Further origins whose pages may send requests.",
+        since="0.2",
+    )
+    spark_settings: tuple[str, ...] = option(
+        key="spark-settings.allowed",
+        default=(),
+        description=(
+            "Spark settings that jobs of callers who are not admin may set, beside those that are known to be harmless; "
+            "a trailing `*` stands for the rest of a name."
+        ),
+        since="0.2",
+    )
+    debug: bool = option(
+        key="rest.debug-endpoints",
+        default=False,
+        description="Serve thread dumps and profiles, to admins.",
+        since="0.2",
+    )
+    audit_log: Path | None = option(
+        key="audit-log.file",
+        default=None,
+        default_text="`audit.log` in the cluster's directory",
+        description="File to which every change that somebody asked for is written, a JSON object a line.",
+        since="0.2",
+    )
+
+
+class BlobOptions(Section, prefix="blob"):
+    """Files that travel with jobs: scripts, modules, archives."""
+
+    max_size: MemorySize = option(
+        default="512m",
+        description="Largest file that may be uploaded.",
+        since="0.2",
+    )
+    quota: MemorySize = option(
+        default="10g",
+        description="How much the files of one owner may take together.",
+        since="0.2",
+    )
+    cleanup_grace: PositiveDuration = option(
+        default=3600.0,
+        description="How long an uploaded file that no job needs is kept.",
+        since="0.2",
+    )
+    cleanup_interval: PositiveDuration = option(
+        default=600.0,
+        description="How often files that nothing needs are looked for.",
+        since="0.2",
+    )
+
+
+class ClientOptions(Section, prefix="client"):
+    """The command line and the Python client."""
+
+    addresses: tuple[str, ...] = option(
+        default=(),
+        default_text="the cluster of this data directory",
+        description="Nodes to talk to, as `http://host:port` or `https://host:port` words.",
+        since="0.2",
+    )
+    token: str | None = option(
+        default=None,
+        default_text="for the cluster of this data directory, the one it made for its owner",
+        description="Bearer token to show.",
+        since="0.2",
+        secret=True,
+    )
+    timeout: PositiveDuration = option(
+        default=60.0,
+        description="How long to go on asking when no node answers.",
+        since="0.2",
+    )
+    ca: Path | None = option(
+        key="ssl.ca",
+        default=None,
+        default_text="the authorities of this machine",
+        description="PEM file with the authorities that nodes are trusted by.",
+        since="0.2",
+    )
+    certificate: Path | None = option(
+        key="ssl.certificate",
+        default=None,
+        description="PEM file with the client's own certificate and key, for `mtls`.",
+        since="0.2",
+    )
+
+
+class LocalClusterOptions(Section, prefix="local-cluster"):
+    """The cluster that `firesteel run` and others wake up on this machine when none is named."""
+
+    idle_timeout: PositiveDuration = option(
+        default=300.0,
+        description="A cluster that was woken up ends, with its engines, when no job ran and nobody asked for so long.",
+        since="0.2",
+    )
+
+
 SECTIONS: tuple[type[Section], ...] = (
     DataOptions,  # first: defaults of later sections are computed from it
     EngineOptions,
@@ -384,6 +669,11 @@ SECTIONS: tuple[type[Section], ...] = (
     CleanupOptions,
     JobManagerOptions,
     HeartbeatOptions,
+    RestOptions,
+    SecurityOptions,
+    BlobOptions,
+    ClientOptions,
+    LocalClusterOptions,
 )
 
 OPTIONS = tuple(o for section in SECTIONS for o in section.OPTIONS)

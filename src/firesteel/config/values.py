@@ -205,6 +205,22 @@ def _choice(members: type[Enum]) -> Kind:
     )
 
 
+def several(members: type[Enum]) -> Kind:
+    """One or more members of an enum, as words."""
+    one = _choice(members)
+
+    def parse(text: str, place: Place) -> tuple[Enum, ...]:
+        words = text.replace(",", " ").split()
+        if not words:
+            raise ValueError(text)
+        return tuple(dict.fromkeys(one.parse(word, place) for word in words))
+
+    def show(value: tuple[Enum, ...]) -> str:
+        return " ".join(_show_choice(v) for v in value)
+
+    return Kind(f"{one.name}, several", f"some words, each {one.noun}", one.fix, parse, show)
+
+
 def _show_choice(value: Enum) -> str:
     return str(value.value)
 

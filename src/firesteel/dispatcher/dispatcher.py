@@ -7,12 +7,14 @@ stores before anybody is told of it; what is only here can be worked out again f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from firesteel.blob.keys import BlobKey
 from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
@@ -32,21 +34,27 @@ from firesteel.errors import (
 )
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
+from firesteel.jobmaster.artifacts import blob_refs
+from firesteel.jobmaster.events import Subscription, state_event
 from firesteel.jobmaster.execution_graph import bare, execution_graph
 from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.runner import JobManagerRunner, fence_all
+from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
-from firesteel.stores.operations import Operation, OperationKind
+from firesteel.stores.operations import NO_JOB, Operation, OperationKind
 from firesteel.stores.parked import Parked
+from firesteel.stores.uploads import Upload
 from firesteel.types import AttemptId, JobID
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS = 1.0
+LAST_WORDS_SECONDS = 5.0
+"""How long the row counts of a job that has just ended are waited for."""
 
 
 @dataclass(slots=True)
@@ -83,6 +91,8 @@ class Dispatcher:
         """Clean-ups that are under way."""
         self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
         """Jobs that cannot be read, until they have their result."""
+        self._rows: dict[JobID, tuple[JobResult, JobOverview]] = {}
+        """See `_ended`."""
         self._tasks = OwnedTasks("dispatcher", on_error)
         self._operations = Operations(services, self._jobs, self._tasks)
         self._masters = services.for_job_masters()
@@ -214,6 +224,8 @@ class Dispatcher:
         result = await self._services.persistently(lambda: self._make_final(result), f"the result of job {job_id}")
         if not job.result.done():
             job.result.set_result(result)
+        # Only now: an end that is not durable has not happened (I5).
+        self._services.events.publish(state_event(job_id, result.status, result.ended_at, failure=result.failure))
         logger.info("job %s: %s", job_id, result.status)
         self._start_cleanup(job_id)
 
@@ -267,6 +279,7 @@ class Dispatcher:
             data = bare(result)
         else:
             submission, state = described
+            await self._tidied(job_id, state)
             progress = await self._progress(job_id, state)
             data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
         await self._services.finished.put(job_id, result.ended_at, data)
@@ -348,11 +361,36 @@ class Dispatcher:
 
     async def list_jobs(self) -> Sequence[JobOverview]:
         self._check_leading()
-        rows = [_overview(r) for r in self._services.results.all()]
+        rows = self._ended()
         rows += [_live(j) for j in self._jobs.values() if not j.result.done()]
         now = self._services.now()
-        rows += [JobOverview(j, j, JobStatus.RECONCILING, now, None, 0, 0) for j in self._parking]
+        rows += [JobOverview(j, j, JobStatus.RECONCILING, now, None, 0, 0, now) for j in self._parking]
         return rows
+
+    def _ended(self) -> list[JobOverview]:
+        """Rows of ended jobs, each made once: there may be tens of thousands, and a result never changes."""
+        results = self._services.results.all()
+        if len(self._rows) > 2 * len(results):
+            self._rows.clear()  # most of them were forgotten
+        return [self._row(r) for r in results]
+
+    def _row(self, result: JobResult) -> JobOverview:
+        made = self._rows.get(result.job_id)
+        if made is None or made[0] is not result:  # an id that was forgotten may be used again
+            made = self._rows[result.job_id] = (result, _overview(result))
+        return made[1]
+
+    def owner_of(self, job_id: JobID) -> str:
+        self._check_leading()
+        if (job := self._jobs.get(job_id)) is not None:
+            return job.submission.owner
+        if (result := self._services.results.get(job_id)) is not None:
+            return result.owner
+        raise _unknown(job_id)
+
+    def events(self, job_id: JobID | None = None) -> Subscription:
+        self._check_leading()
+        return self._services.events.subscribe(job_id)
 
     async def request_job(self, job_id: JobID) -> dict[str, Any]:
         self._check_leading()
@@ -368,9 +406,19 @@ class Dispatcher:
         if result is None:
             raise _unknown(job_id)
         described = await self._described(job_id)
-        if described is not None:
-            return execution_graph(*described, {}, now=self._services.now(), result=result)
-        return bare(result)
+        if described is None:
+            return bare(result)
+        submission, state = described
+        await self._tidied(job_id, state)
+        progress = await self._progress(job_id, state)
+        return execution_graph(submission, state, progress, now=self._services.now(), result=result)
+
+    async def _tidied(self, job_id: JobID, state: JobState) -> None:
+        """Give the driver of a job that has just ended the time to tell the last of it."""
+        if state.attempt:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                    await self._services.executor.tidied(AttemptId(job_id, state.attempt))
 
     async def _progress(self, job_id: JobID, state: JobState) -> Mapping[str, Any]:
         return await self._services.executor.progress(AttemptId(job_id, state.attempt)) if state.attempt else {}
@@ -406,16 +454,20 @@ class Dispatcher:
     async def cancel_job(self, job_id: JobID) -> None:
         await self._ask(self._live_job(job_id).runner.cancel())
 
-    async def stop_job(self, job_id: JobID, trigger_id: str) -> None:
+    async def stop_job(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
+    ) -> None:
         self._check_leading()
-        if self._operations.known(job_id, trigger_id, OperationKind.STOP):
+        if self._operations.known(job_id, trigger_id, OperationKind.STOP, target=target, savepoint=savepoint):
             return
         job = self._live_job(job_id)
         if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
             raise JobStateError(f"job {job_id} cannot stop half-way, only streaming graphs can; cancel it instead")
         if job.status is not JobStatus.RUNNING:
             raise JobStateError(f"job {job_id} is {job.status}; only running jobs can be stopped")
-        await self._ask(self._operations.begin(job_id, trigger_id, OperationKind.STOP))
+        await self._ask(
+            self._operations.begin(job_id, trigger_id, OperationKind.STOP, target=target, savepoint=savepoint)
+        )
 
     async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
         self._check_leading()
@@ -428,11 +480,24 @@ class Dispatcher:
             raise JobStateError(f"job {job_id} is {job.status}; a checkpoint needs a running job")
         await self._ask(self._operations.begin(job_id, trigger_id, OperationKind.CHECKPOINT))
 
-    async def trigger_savepoint(self, job_id: JobID, trigger_id: str, target: str | None = None) -> None:
-        self._live_job(job_id)
-        raise JobStateError(
-            "savepoints are not there yet; `stop` keeps the checkpoint of a streaming job, which its next run can continue"
+    async def trigger_savepoint(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, cancel: bool = False
+    ) -> None:
+        self._check_leading()
+        if self._operations.known(job_id, trigger_id, OperationKind.SAVEPOINT, target=target, cancel=cancel):
+            return
+        job = self._live_job(job_id)
+        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
+            raise JobStateError(f"job {job_id} can have no savepoint, only streaming graphs can")
+        if job.status is not JobStatus.RUNNING:
+            raise JobStateError(f"job {job_id} is {job.status}; a savepoint needs a running job")
+        await self._ask(
+            self._operations.begin(job_id, trigger_id, OperationKind.SAVEPOINT, target=target, cancel=cancel)
         )
+
+    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
+        self._check_leading()
+        await self._ask(self._operations.begin(NO_JOB, trigger_id, OperationKind.DISPOSAL, path=plain(path)))
 
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
         self._check_leading()
@@ -440,6 +505,10 @@ class Dispatcher:
         if found is None:
             raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
         return found
+
+    async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
+        self._check_leading()
+        return self._services.operations.of_job(job_id)
 
     async def report_client_heartbeat(self, job_id: JobID) -> None:
         job = self._live_job(job_id)
@@ -450,7 +519,31 @@ class Dispatcher:
 
     async def shut_down(self) -> None:
         self._check_leading()
+        self._tasks.start(self._shut_down(), "shut-down")
+
+    async def _shut_down(self) -> None:
+        """Engines on which jobs run go on with them; the others would be nobody's."""
+        await self._services.resources.wind_down(self._services.configuration.engine.stop_timeout)
         self._on_shut_down()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a job that has not ended, or is not cleaned up."""
+        return bool(self._jobs or self._parking or self._submitting or self._terminating)
+
+    # -- uploaded programs ----------------------------------------------------------------------------------------
+
+    async def register_upload(self, upload: Upload) -> None:
+        self._check_leading()
+        await self._ask(self._services.uploads.put(upload, epoch=self._services.epoch))
+
+    async def list_uploads(self) -> Sequence[Upload]:
+        self._check_leading()
+        return await self._services.uploads.list()
+
+    async def remove_upload(self, upload_id: str) -> bool:
+        self._check_leading()
+        return await self._ask(self._services.uploads.delete(upload_id, epoch=self._services.epoch))
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -492,9 +585,13 @@ class Dispatcher:
         """Clients that fell silent, and outcomes that nobody will ask for any more."""
         services = self._services
         retention = services.configuration.dispatcher.operation_retention
+        collect_at = services.now() + services.configuration.blob.cleanup_interval
         while True:
             await asyncio.sleep(HOUSEKEEPING_SECONDS)
             now = services.now()
+            if now >= collect_at:
+                collect_at = now + services.configuration.blob.cleanup_interval
+                await self._collect_files()
             for job in [j for j in self._jobs.values() if j.client_deadline is not None and j.client_deadline < now]:
                 logger.warning("the client of job %s is silent; the job is cancelled", job.submission.job_id)
                 job.client_deadline = None
@@ -506,6 +603,21 @@ class Dispatcher:
                 raise
             except (StoreError, OSError) as error:
                 logger.warning("what is too old could not be removed: %s", error)
+
+    async def _collect_files(self) -> None:
+        """Remove uploaded files that nothing needs. One that a submission under way needs is too young to go."""
+        services = self._services
+        grace = services.configuration.blob.cleanup_grace
+        try:
+            needed = {BlobKey(u.key) for u in await services.uploads.list()}
+            needed |= {ref.key for job in self._jobs.values() for ref in blob_refs(job.submission.graph)}
+            services.guard()
+            for key in await services.blobs.collect(needed, grace=grace):
+                logger.info("the uploaded file %s was needed by nothing any more and is gone", key)
+        except FencingError:
+            raise
+        except (StoreError, OSError, ValueError) as error:
+            logger.warning("uploaded files could not be looked through: %s", error)
 
     async def _cancel_quietly(self, job: ManagedJob) -> None:
         try:
@@ -544,10 +656,34 @@ def _unknown(job_id: JobID) -> JobNotFoundError:
 
 
 def _overview(r: JobResult) -> JobOverview:
-    return JobOverview(r.job_id, r.name, r.status, r.submitted_at, r.ended_at, r.attempts, r.restarts)
+    return JobOverview(
+        r.job_id,
+        r.name,
+        r.status,
+        r.submitted_at,
+        r.ended_at,
+        r.attempts,
+        r.restarts,
+        r.ended_at,
+        r.owner,
+        r.mode,
+        r.vertices,
+    )
 
 
 def _live(job: ManagedJob) -> JobOverview:
     state = job.shown
-    name, submitted = job.submission.graph.name, job.submission.submitted_at
-    return JobOverview(job.submission.job_id, name, state.status, submitted, None, state.attempt, state.restarts)
+    submission, graph = job.submission, job.submission.graph
+    return JobOverview(
+        submission.job_id,
+        graph.name,
+        state.status,
+        submission.submitted_at,
+        None,
+        state.attempt,
+        state.restarts,
+        state.timestamps.get(state.status.value, submission.submitted_at),
+        submission.owner,
+        graph.mode.value,
+        len(graph.vertices),
+    )

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from firesteel.jobmaster.events import Subscription
 from firesteel.resourcemanager.manager import ResourceOverview
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation
+from firesteel.stores.uploads import Upload
 from firesteel.types import JobID
 
 
@@ -25,6 +27,11 @@ class JobOverview:
     ended_at: float | None
     attempt: int
     restarts: int
+    changed_at: float
+    """When it entered the state that it is in."""
+    owner: str = ""
+    mode: str = "batch"
+    vertices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,14 @@ class DispatcherGateway(Protocol):
 
     async def list_jobs(self) -> Sequence[JobOverview]: ...
 
+    def owner_of(self, job_id: JobID) -> str:
+        """Whose job it is. Raises JobNotFoundError."""
+        ...
+
+    def events(self, job_id: JobID | None = None) -> Subscription:
+        """What happens to a job, or to all of them, from now on; see `jobmaster.events`."""
+        ...
+
     async def request_job(self, job_id: JobID) -> dict[str, Any]:
         """The ExecutionGraph, of a running job or of an ended one that is still kept."""
         ...
@@ -62,23 +77,58 @@ class DispatcherGateway(Protocol):
         """Returns once the wish is durable: the job is stopped within 10 s and never runs again (I10)."""
         ...
 
-    async def stop_job(self, job_id: JobID, trigger_id: str) -> None:
-        """Let a streaming job end after the batch that it is at; its checkpoint stays. Ask `request_operation`."""
+    async def stop_job(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
+    ) -> None:
+        """Let a streaming job end after the batch that it is at, then take a savepoint in a directory below `target` (else
+        `state.savepoints.dir`). Its checkpoint stays too. A place that cannot be written to leaves the job running (I14).
+
+        Ask `request_operation`: `status`, `checkpoint`, and of the savepoint `location` and `batches`.
+        """
         ...
 
     async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
         """Find out up to which batch everything read so far is committed. Ask `request_operation`."""
         ...
 
-    async def trigger_savepoint(self, job_id: JobID, trigger_id: str, target: str | None = None) -> None: ...
+    async def trigger_savepoint(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, cancel: bool = False
+    ) -> None:
+        """Take a savepoint of a running streaming job, which does not notice; with `cancel` it is cancelled afterwards.
+
+        It goes into a directory below `target`, else below `state.savepoints.dir`, whose name is derived from job and trigger
+        id. Ask `request_operation`: `location`, and `batches`, the last batch by sink. Raises InvalidRequestError for a
+        target where there can be none, JobStateError for a job that can have none or does not run.
+        """
+        ...
+
+    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
+        """Remove a savepoint. No job is concerned: ask `request_operation` for it with `stores.operations.NO_JOB`."""
+        ...
 
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation: ...
+
+    async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
+        """What was triggered for the job and is still remembered, oldest first."""
+        ...
 
     async def report_client_heartbeat(self, job_id: JobID) -> None:
         """The client that asked for it still wants this job."""
         ...
 
     async def request_cluster_overview(self) -> ClusterOverview: ...
+
+    async def register_upload(self, upload: Upload) -> None:
+        """Keep the record of an uploaded program. Raises QuotaExceededError when its owner has too many."""
+        ...
+
+    async def list_uploads(self) -> Sequence[Upload]:
+        """Of all owners, oldest first."""
+        ...
+
+    async def remove_upload(self, upload_id: str) -> bool:
+        """Forget an uploaded program; False when there was none. Jobs that run it are not touched."""
+        ...
 
     async def shut_down(self) -> None:
         """End this node, which leads; running jobs go on, and another node of the cluster, if there is one, leads next."""

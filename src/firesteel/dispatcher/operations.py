@@ -1,19 +1,31 @@
-"""Checkpoints and stops that somebody asked for, seen through from the wish to its outcome."""
+"""Checkpoints, savepoints, stops and disposals that somebody asked for, seen through from the wish to its outcome."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
-from firesteel.concurrency import OwnedTasks
+from pydantic import JsonValue
+
+from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.dispatcher.managed_job import ManagedJob
 from firesteel.dispatcher.outputs import checkpoint_directory
 from firesteel.dispatcher.services import DispatcherServices
-from firesteel.errors import FencingError, JobStateError
+from firesteel.driver.checkpoints import location_of
+from firesteel.errors import FencingError, FiresteelError, JobStateError, SavepointError
+from firesteel.savepoint.manifest import SavepointRequest
+from firesteel.savepoint.naming import check_directory, savepoint_location
 from firesteel.status import JobStatus
 from firesteel.stores.operations import Operation, OperationKind
 from firesteel.types import AttemptId, JobID
+
+logger = logging.getLogger(__name__)
+
+TRIES_AFTER_A_STOP = 6
+"""A job that has stopped does not run again for a savepoint that could not be taken, so it is tried harder."""
+_PAUSES = Backoff(0.5, 10.0)
 
 
 class Operations:
@@ -24,35 +36,45 @@ class Operations:
         self._jobs = jobs
         self._tasks = tasks
 
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    def known(self, job_id: JobID, trigger_id: str, kind: OperationKind, **asked: JsonValue) -> bool:
+        """Whether this very wish was heard before: its repetition needs no running job.
+
+        Raises JobStateError when the trigger id was used for another one, InvalidRequestError when it makes no sense.
+        """
+        return self._services.operations.known(self._wish(job_id, trigger_id, kind, asked)) is not None
+
+    async def begin(self, job_id: JobID, trigger_id: str, kind: OperationKind, **asked: JsonValue) -> None:
+        """Write the wish down, then act on it; a repeated wish is the one that is under way already."""
+        wish = self._wish(job_id, trigger_id, kind, asked)
+        if await self._services.operations.begin(wish, epoch=self._services.epoch) is wish:
+            self._tasks.start(self.follow(wish), kind.value.lower())
+
+    def _wish(self, job_id: JobID, trigger_id: str, kind: OperationKind, asked: Mapping[str, JsonValue]) -> Operation:
+        location = ""
+        if kind is OperationKind.DISPOSAL:
+            location = str(asked["path"])
+            check_directory(location, "savepoint-path")
+        elif kind is OperationKind.SAVEPOINT or asked.get("savepoint"):
+            target = str(asked.get("target") or self._services.configuration.state.savepoints_dir)
+            location = savepoint_location(target, job_id, trigger_id)
+        return Operation(job_id, trigger_id, kind, self._services.now(), asked, location)
+
     def resume(self) -> None:
         """Take up what an earlier leader did not see the end of (I19)."""
         for operation in self._services.operations.unfinished():
-            self._tasks.start(self.follow(operation), "operation")
+            self._tasks.start(self.follow(operation, resumed=True), "operation")
 
-    def known(self, job_id: JobID, trigger_id: str, kind: OperationKind) -> bool:
-        """Whether this very wish was heard before: its repetition needs no running job."""
-        there = self._services.operations.get(job_id, trigger_id)
-        return there is not None and there.kind is kind
+    # -- outcomes -------------------------------------------------------------------------------------------------
 
-    async def begin(self, job_id: JobID, trigger_id: str, kind: OperationKind) -> None:
-        """Write the wish down, then act on it; a repeated wish is the one that is under way already."""
-        operation = Operation(job_id, trigger_id, kind, self._services.now())
-        if await self._services.operations.begin(operation, epoch=self._services.epoch) is operation:
-            self._tasks.start(self.follow(operation), kind.value.lower())
-
-    async def follow(self, operation: Operation) -> None:
+    async def follow(self, operation: Operation, *, resumed: bool = False) -> None:
         """See an operation through; a leader that recovers it begins here (I19)."""
         job = self._jobs.get(operation.job_id)
         try:
             if job is not None:
                 await job.runner.reclaimed()
-            if operation.kind is OperationKind.STOP:
-                outcome = await self._stopped(operation.job_id)
-            elif job is None or job.result.done() or job.runner.state.attempt == 0:
-                raise JobStateError("the job ended before")
-            else:
-                attempt = AttemptId(operation.job_id, job.runner.state.attempt)
-                outcome = {"batches": dict(await self._services.executor.checkpoint(attempt))}
+            outcome = await self._carry_out(operation, job, resumed)
         except FencingError:
             raise
         except Exception as error:
@@ -75,14 +97,90 @@ class Operations:
             lambda: self._services.operations.fail(
                 operation.job_id,
                 operation.trigger_id,
-                error=str(error),
+                error=str(error) or type(error).__name__,
                 ended_at=self._services.now(),
                 epoch=self._services.epoch,
             ),
             f"the outcome of {operation.trigger_id}",
         )
 
-    async def _stopped(self, job_id: JobID) -> dict[str, Any]:
+    async def _carry_out(self, operation: Operation, job: ManagedJob | None, resumed: bool) -> dict[str, Any]:
+        match operation.kind:
+            case OperationKind.CHECKPOINT:
+                attempt = _running(job)
+                if attempt is None:
+                    raise JobStateError("the job ended before")
+                return {"batches": dict(await self._services.executor.checkpoint(attempt))}
+            case OperationKind.SAVEPOINT:
+                return await self._savepoint(operation, job)
+            case OperationKind.STOP:
+                return await self._stop(operation, job)
+            case OperationKind.DISPOSAL:
+                self._services.guard()
+                await self._services.executor.dispose_savepoint(operation.location, resumed=resumed)
+                return {"location": operation.location}
+            case _:
+                assert_never(operation.kind)
+
+    # -- savepoints -----------------------------------------------------------------------------------------------
+
+    async def _savepoint(self, operation: Operation, job: ManagedJob | None) -> dict[str, Any]:
+        attempt = _running(job)
+        if job is not None and attempt is not None:
+            await self._prepare(operation, job)
+        try:
+            batches = await self._services.executor.savepoint(operation.location, attempt)
+        except Exception as error:
+            await self._abandon(operation)
+            if _running(job) is None:
+                raise JobStateError(f"the job ended before its savepoint was complete: {error}") from error
+            raise
+        if operation.asked.get("cancel") and job is not None and not job.result.done():
+            try:
+                await job.runner.cancel()
+            except JobStateError:
+                pass  # it ended by itself
+        return {"location": operation.location, "batches": dict(batches)}
+
+    async def _prepare(self, operation: Operation, job: ManagedJob) -> None:
+        graph, job_id = job.submission.graph, operation.job_id
+        directory = checkpoint_directory(self._services.configuration, job_id)
+        checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
+        request = SavepointRequest.of(graph, job_id, operation.trigger_id, checkpoints)
+        self._services.guard()
+        await self._services.executor.prepare_savepoint(operation.location, request)
+
+    async def _abandon(self, operation: Operation) -> None:
+        """What is left is small and harmless, so nothing depends on this."""
+        self._services.guard()
+        try:
+            await self._services.executor.abandon_savepoint(operation.location)
+        except (FiresteelError, OSError) as error:
+            logger.warning("%s could not be removed: %s", operation.location, error)
+
+    # -- stops ----------------------------------------------------------------------------------------------------
+
+    async def _stop(self, operation: Operation, job: ManagedJob | None) -> dict[str, Any]:
+        """The savepoint's place is tried out before the job is touched: where it cannot be written the job runs on (I14)."""
+        with_savepoint = bool(operation.location)
+        if with_savepoint and job is not None:
+            try:
+                await self._prepare(operation, job)
+            except (SavepointError, OSError):
+                if not job.result.done() and not job.runner.stopping:
+                    raise
+        checkpoint = checkpoint_directory(self._services.configuration, operation.job_id)
+        try:
+            outcome: dict[str, Any] = {"status": await self._stopped(operation.job_id), "checkpoint": checkpoint}
+        except JobStateError:
+            if with_savepoint:
+                await self._abandon(operation)
+            raise
+        if with_savepoint:
+            outcome |= {"location": operation.location, "batches": await self._of_the_stopped(operation, checkpoint)}
+        return outcome
+
+    async def _stopped(self, job_id: JobID) -> str:
         """Wait for the end of a job that was asked to stop, or for the failure that undid the wish."""
         job = self._jobs.get(job_id)
         if job is None:
@@ -102,5 +200,28 @@ class Operations:
                 else "failed while it was stopping, and goes on by its restart strategy"
             )
             raise JobStateError(f"the job {where}")
-        location = checkpoint_directory(self._services.configuration, job_id)
-        return {"status": result.status.value, "checkpoint": location}
+        return result.status.value
+
+    async def _of_the_stopped(self, operation: Operation, checkpoint: str) -> dict[str, int]:
+        """The savepoint of a query that has ended. Its checkpoint is kept, so there is time to try again."""
+        delays = _PAUSES.delays()
+        for n in range(TRIES_AFTER_A_STOP):
+            self._services.guard()
+            try:
+                return dict(await self._services.executor.savepoint(operation.location, None, stopped=True))
+            except (FiresteelError, OSError) as error:
+                logger.warning("job %s has stopped, and its savepoint failed: %s", operation.job_id, error)
+                last = error
+            if n + 1 < TRIES_AFTER_A_STOP:
+                await asyncio.sleep(next(delays))
+        raise JobStateError(
+            f"the job has stopped, but its savepoint could not be taken: {last} — nothing is lost, its checkpoints are kept "
+            f"in {checkpoint}: a job whose sinks set options.checkpointLocation to them goes on from there"
+        ) from last
+
+
+def _running(job: ManagedJob | None) -> AttemptId | None:
+    """The attempt of a job that has not ended."""
+    if job is None or job.result.done() or job.runner.state.attempt == 0:
+        return None
+    return AttemptId(job.submission.job_id, job.runner.state.attempt)

@@ -52,6 +52,13 @@ class DispatcherRunner:
             raise NotLeadingError("this node does not lead; ask the leader")
         return self._process.dispatcher
 
+    @property
+    def epoch(self) -> Epoch:
+        """Of the Dispatcher that serves here; NotLeadingError if none does."""
+        assert self.dispatcher is not None
+        assert self._process is not None
+        return self._process.epoch
+
     async def start(self) -> None:
         self._tasks.start(self._conduct(), "conductor")
         await self._election.start(self)

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from firesteel.blob.store import BlobStore
 from firesteel.concurrency import RETRIES, Backoff, retry
 from firesteel.config import Configuration
 from firesteel.errors import FencingError, StoreError
 from firesteel.ha.protocols import Epoch
 from firesteel.jobmaster.enrichers import FailureEnricher
+from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMasterServices
 from firesteel.jobmaster.runner import MakeJobMaster
@@ -24,6 +26,7 @@ from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
+from firesteel.stores.uploads import UploadStore
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ class DispatcherServices:
     records: JobRecordStore
     operations: OperationStore
     parked: ParkedStore
+    uploads: UploadStore
     resources: ResourceManager
     executor: AttemptExecutor
     """Of this node, not of a leadership: attempts outlive both."""
@@ -48,6 +52,9 @@ class DispatcherServices:
     """Remove staging and checkpoints that an ended job needs no more."""
     make_job_master: MakeJobMaster
     enrichers: tuple[FailureEnricher, ...]
+    events: JobEvents
+    blobs: BlobStore
+    """Of this node. Files that no job needs are collected by the leader."""
     now: Callable[[], float]
     guard: Callable[[], None]
     """Raises FencingError when it is not certain, right now, that this node leads."""
@@ -63,6 +70,7 @@ class DispatcherServices:
             now=self.now,
             guard=self.guard,
             enrichers=self.enrichers,
+            events=self.events,
             history_size=self.configuration.jobmanager.exception_history_size,
             backoff=self.backoff,
         )

@@ -15,6 +15,8 @@ from firesteel.jobgraph.model import Artifacts
 
 def put_on_path(artifacts: Artifacts) -> None:
     """Make the job's modules importable here."""
+    if not artifacts.py_files:
+        return
     for entry in reversed(artifacts.py_files):
         path = Path(entry)
         location = str(path.parent if path.suffix == ".py" else path)

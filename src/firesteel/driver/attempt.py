@@ -132,7 +132,18 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDirectory:
+    """`<jobs>/<job id>/attempts/<number>`."""
+
     root: Path
+
+    @property
+    def jobs(self) -> Path:
+        """The directory of all jobs."""
+        return self.root.parents[2]
+
+    @property
+    def attempt(self) -> AttemptId:
+        return AttemptId(JobID(self.root.parents[1].name), int(self.root.name))
 
     @property
     def spec(self) -> Path:

@@ -19,9 +19,14 @@ class Batches:
     committed: int
 
 
+def location_of(sink: Sink, checkpoints: str) -> str:
+    """Where a sink's query keeps its progress, when `checkpoints` is the job's directory for that."""
+    return sink.options.get("checkpointLocation") or f"{checkpoints}/{sink.name}"
+
+
 def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
     """Where a sink's query keeps its progress; the same for every attempt of a job."""
-    return sink.options.get("checkpointLocation") or f"{spec.checkpoints}/{sink.name}"
+    return location_of(sink, spec.checkpoints)
 
 
 def batches(sink: Sink, spec: AttemptSpec) -> Batches:

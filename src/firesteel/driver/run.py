@@ -14,9 +14,11 @@ from typing import Any
 
 from firesteel.driver import artifacts, batch, script, streaming
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
+from firesteel.driver.bell import ring
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.claim import NOT_MINE
 from firesteel.driver.failure import classify
+from firesteel.driver.harvest_budget import worth_counting
 from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure, FailureKind
@@ -73,6 +75,7 @@ def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -
             return there
         directory.write_result(result)
     log.emit("result", state=result.state.value, failure=result.failure.to_json() if result.failure else None)
+    ring(directory.jobs, directory.attempt)
     return result
 
 
@@ -120,7 +123,8 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     _exit_after(TIDY_SECONDS, EXIT_CODES[result.state])
     with contextlib.suppress(Exception):
         compiled.release()
-        if graph.mode is Mode.BATCH:
+        book = directory.jobs / f".counted-{spec.engine.engine_id}"
+        if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
             directory.write_operators(harvest(spec.engine, spec.attempt, graph))
     session.close()
     return result

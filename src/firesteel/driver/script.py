@@ -14,6 +14,7 @@ from firesteel.driver import artifacts, gateway, relative_paths
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, Script
+from firesteel.spark.script_api import ARCHIVES
 from firesteel.spark.session import EngineSession
 
 
@@ -77,9 +78,12 @@ def _ship_modules(spec: AttemptSpec) -> None:
 def _run(program: Script) -> None:
     file = str(Path(program.file))
     sys.argv = [file, *program.args]
-    sys.path.insert(0, str(Path(file).parent))
+    sys.path.insert(0, file if Path(file).suffix in ARCHIVES else str(Path(file).parent))
     try:
-        runpy.run_path(file, run_name="__main__")
+        if program.module is not None:
+            runpy.run_module(program.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(file, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             raise

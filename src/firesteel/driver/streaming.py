@@ -16,8 +16,10 @@ from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.checkpoints import checkpoint_location
 from firesteel.driver.stop import StopSwitch
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem
-from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
+from firesteel.savepoint import writer
+from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
+from firesteel.savepoint.restore import restore as restore_savepoint
 from firesteel.sinks.store import locate, open_store
 from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.session import EngineSession
@@ -49,6 +51,8 @@ def run(
     """Start a query per sink and return when all have ended; one that fails ends the others."""
     queries: dict[str, Any] = {}
     try:
+        refuse_live_outputs(spec)
+        restore(spec, log)
         log.emit("phase", phase="running")
         refuse_foreign_outputs(spec)
         for sink in spec.graph.sinks:
@@ -56,6 +60,8 @@ def run(
             with cancel.shielded():
                 query = _start(sink, spec, compiled.frames[sink.name], session.spark)
                 queries[sink.name] = query
+            if (output := _file_output(sink)) is not None:
+                writer.claim(output, spec.attempt.job_id)
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
         watch = _Watch(queries, log, stop)
         watch.run()
@@ -64,7 +70,9 @@ def run(
             for query in queries.values():
                 with contextlib.suppress(Exception):
                     query.stop()
+            _release_outputs(spec)
         raise
+    _release_outputs(spec)
     return StreamEnd(watch.stopping, {s.name: _last_batch(s, spec, watch.committed) for s in spec.graph.sinks})
 
 
@@ -74,6 +82,53 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
         return checkpoints.batches(sink, spec).committed
     except Exception:
         return committed.get(sink.name, checkpoints.NONE)
+
+
+def restore(spec: AttemptSpec, log: EventLog) -> None:
+    """Make the checkpoints of a job that is to go on from a savepoint, unless an earlier attempt has done so.
+
+    Raises:
+        InvalidPipelineError: there is no savepoint, or it does not fit the job.
+    """
+    wanted = spec.graph.settings.restore
+    if wanted is None:
+        return
+    log.emit("phase", phase="restoring")
+    sinks = {s.name: SinkPlaces.of(s, checkpoint_location(s, spec)) for s in spec.graph.sinks}
+    restored = restore_savepoint(
+        wanted.path, spec.attempt.job_id, sinks, allow_non_restored_state=wanted.allow_non_restored_state
+    )
+    for sink in restored:
+        after = f"goes on after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"
+        log.emit("note", text=f"sink '{sink.name}' {after}" + (f"; {sink.note}" if sink.note else ""))
+
+
+def _file_output(sink: Sink) -> str | None:
+    """The directory of a sink in which Spark keeps a log of its batches."""
+    return sink.path if is_file_sink(sink) else None
+
+
+def _release_outputs(spec: AttemptSpec) -> None:
+    for sink in spec.graph.sinks:
+        if (output := _file_output(sink)) is not None:
+            writer.release(output, spec.attempt.job_id)
+
+
+def refuse_live_outputs(spec: AttemptSpec) -> None:
+    """Before anything is changed there."""
+    problems = [
+        Problem(
+            f"'{output}' is written to by job {other}, which runs",
+            "stop that job first, or give this one a path of its own",
+            vertex=sink.name,
+            field="path",
+        )
+        for sink in spec.graph.sinks
+        if (output := _file_output(sink)) is not None
+        and (other := writer.live_writer(output, spec.attempt.job_id)) is not None
+    ]
+    if problems:
+        raise InvalidPipelineError(problems)
 
 
 def refuse_foreign_outputs(spec: AttemptSpec) -> None:
@@ -87,9 +142,7 @@ def refuse_foreign_outputs(spec: AttemptSpec) -> None:
             field="path",
         )
         for sink in spec.graph.sinks
-        if sink.path
-        and sink.format
-        and lookup(sink.format).commit is BatchCommit.STAGED_FILES
+        if _file_output(sink) is not None
         and _exists(f"{sink.path}/_spark_metadata", sink)
         and not _exists(f"{checkpoint_location(sink, spec)}/metadata", sink)
     ]

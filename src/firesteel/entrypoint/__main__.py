@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import FiresteelError
+from firesteel.types import JobID
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,17 +22,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option"
     )
+    parser.add_argument("--definitions-from-stdin", action="store_true", help="read options as a JSON object")
+    parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its status")
+    parser.add_argument("--woken", action="store_true", help="end when nobody needs it (local-cluster.idle-timeout)")
     args = parser.parse_args(argv)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
+        if args.definitions_from_stdin:
+            overrides |= json.loads(sys.stdin.read() or "{}")
         configuration = load_configuration(file=args.config, overrides=overrides)
     except FiresteelError as error:
         sys.stderr.write(f"error: {error}\n")
         return ApplicationStatus.START_FAILED.exit_code
-    return asyncio.run(ClusterEntrypoint(configuration).run()).exit_code
+    application = JobID(args.application) if args.application else None
+    entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
+    return asyncio.run(entrypoint.run()).exit_code
 
 
 if __name__ == "__main__":

@@ -16,32 +16,32 @@ import resource
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from enum import StrEnum
 
+from firesteel.blob.store import BlobStore
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import Configuration
+from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
 from firesteel.driver.pool import DriverPool
+from firesteel.entrypoint.application import application_ended
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
+from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
 from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem
 from firesteel.files import private_dir
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.local_executor import LocalAttemptExecutor
 from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.stores.history import HistoryArchivist
+from firesteel.stores.secrets import ensure_node_key
+from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)
-
-
-class Flavour(StrEnum):
-    SESSION = "session"
-    """Serves many jobs, until it is told to end."""
-    APPLICATION = "application"
-    """Lives and dies with the one application that it was started for."""
 
 
 class ClusterEntrypoint:
@@ -51,11 +51,22 @@ class ClusterEntrypoint:
         self,
         configuration: Configuration,
         *,
-        flavour: Flavour = Flavour.SESSION,
+        rest: bool = False,
+        woken: bool = False,
+        application: JobID | None = None,
         endpoint: Endpoint | None = None,
     ) -> None:
+        """`rest`: serve the REST API. Without it, and without another `endpoint`, the node is reached through `open` only.
+
+        `woken`: end when nobody has needed the node for `local-cluster.idle-timeout`. `application`: an application cluster,
+        which lives and dies with this job; without it, a session cluster, which serves many jobs until it is told to end.
+        """
         self.configuration = configuration
-        self.flavour = flavour
+        self._application = application
+        self._status_of_application = ApplicationStatus.SUCCEEDED
+        """What an ordered end is called."""
+        self._rest = rest
+        self._woken = woken
         self._endpoint = endpoint
         self._status: asyncio.Future[ApplicationStatus] | None = None
         self._serving = False
@@ -96,6 +107,20 @@ class ClusterEntrypoint:
         logger.info("%s received; ending", signal.Signals(number).name)
         self.end(ApplicationStatus.SUCCEEDED if self._serving else ApplicationStatus.CANCELED)
 
+    async def _sleep_when_idle(self, component: DispatcherResourceManagerComponent, web: WebMonitorEndpoint) -> None:
+        timeout = self.configuration.local_cluster.idle_timeout
+        await sleep_when_idle(component, lambda: web.last_asked, timeout)
+        await end_in_order(component, self._shut_down)
+
+    async def _end_with(self, component: DispatcherResourceManagerComponent, job_id: JobID) -> None:
+        self._status_of_application = await application_ended(
+            component, job_id, self.configuration.local_cluster.idle_timeout
+        )
+        await end_in_order(component, self._shut_down)
+
+    def _shut_down(self) -> None:
+        self.end(self._status_of_application)
+
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
         """The node, serving. Raises ServiceStartError naming the part that could not start."""
@@ -109,13 +134,23 @@ class ClusterEntrypoint:
             with starting("high-availability services"):
                 ha = await open_high_availability(configuration)
                 opened.push_async_callback(ha.close)
+            with starting("blob server"):
+                blobs = BlobStore(
+                    private_dir(root / "blobs"),
+                    max_size=memory_bytes(configuration.blob.max_size),
+                    quota=memory_bytes(configuration.blob.quota),
+                )
+                await blobs.open()
+                opened.push_async_callback(blobs.close)
             with starting("driver pool"):
                 python = str(configuration.driver.python) if configuration.driver.python else None
                 make_pool = functools.partial(DriverPool, log=root / "drivers.log")
                 pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
                 opened.push_async_callback(asyncio.to_thread, pool.close)
-                executor = LocalAttemptExecutor(configuration, private_dir(root / "jobs"), pool)
+                files = JobFiles(blobs, private_dir(root / "jobs"))
+                executor = LocalAttemptExecutor(configuration, root / "jobs", pool, files)
                 opened.push_async_callback(executor.close)
+                await executor.open()
 
             def remove_logs(job_id: str) -> None:
                 tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
@@ -139,6 +174,8 @@ class ClusterEntrypoint:
                 archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
                 clear_outputs=outputs.clear,
                 enrichers=labels,
+                files=files,
+                on_lead=ensure_node_key,
             )
             name = f"{os.uname().nodename}:{os.getpid()}"
             election = ha.election(name)
@@ -147,11 +184,18 @@ class ClusterEntrypoint:
                     election,
                     address=address or name,
                     on_fatal=self.on_fatal,
-                    on_shut_down=lambda: self.end(ApplicationStatus.SUCCEEDED),
+                    on_shut_down=self._shut_down,
                 ),
                 LeaderRetrieval(election),
             )
-            await opened.enter_async_context(component.open(self._endpoint))
+            endpoint = self._endpoint
+            if self._rest:
+                endpoint = web = WebMonitorEndpoint(configuration, root, blobs, ha.store, woken=self._woken)
+            await opened.enter_async_context(component.open(endpoint))
+            if self._rest and self._woken:
+                tasks.start(self._sleep_when_idle(component, web), "idle")
+            if self._application is not None:
+                tasks.start(self._end_with(component, self._application), "application")
             yield component
 
 

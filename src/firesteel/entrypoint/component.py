@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.errors import ServiceStartError
+from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import LeaderRetrieval
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,16 @@ class DispatcherResourceManagerComponent:
         """Raises NotLeadingError while this node does not lead."""
         assert self._runner is not None, "the component is not open"
         return self._runner.dispatcher
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of the leadership of this node. Raises NotLeadingError while it does not lead."""
+        assert self._runner is not None, "the component is not open"
+        return self._runner.epoch
+
+    def leader(self) -> LeaderInformation | None:
+        """Who leads, as far as this node knows."""
+        return self.retrieval.current
 
     @contextlib.asynccontextmanager
     async def open(self, endpoint: Endpoint | None = None) -> AsyncIterator[DispatcherResourceManagerComponent]:

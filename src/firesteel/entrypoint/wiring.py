@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from firesteel.concurrency import Backoff
@@ -17,9 +17,11 @@ from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
 from firesteel.errors import FencingError
 from firesteel.files import private_dir
-from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver
+from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
+from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.plan import RunPlan, launch_options, shared_engine_spec
@@ -34,6 +36,11 @@ from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
+from firesteel.stores.uploads import UploadStore
+
+
+async def _nothing(_store: StateStore, _epoch: Epoch) -> None:
+    pass
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,7 +55,11 @@ class Node:
     archivist: HistoryArchivist
     clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
     enrichers: tuple[FailureEnricher, ...]
+    files: JobFiles
     make_job_master: MakeJobMaster = JobMaster
+    events: JobEvents = dataclasses.field(default_factory=JobEvents)
+    on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
+    """What else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
 
     def dispatcher_runner(
@@ -72,15 +83,20 @@ class Node:
 
     def open_services(self, election: LeaderElectionDriver) -> OpenServices:
         async def open_(epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
-            return self._services(election, epoch, on_error)
+            options = self.configuration.high_availability
+            store = RetryingStore(self.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
+            await self.on_lead(store, epoch)
+            return self._services(store, election, epoch, on_error)
 
         return open_
 
     def _services(
-        self, election: LeaderElectionDriver, epoch: Epoch, on_error: Callable[[BaseException], None]
+        self,
+        store: StateStore,
+        election: LeaderElectionDriver,
+        epoch: Epoch,
+        on_error: Callable[[BaseException], None],
     ) -> DispatcherServices:
-        options = self.configuration.high_availability
-        store = RetryingStore(self.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
 
         def guard() -> None:
             if not election.holds(epoch):
@@ -94,6 +110,7 @@ class Node:
             records=JobRecordStore(store),
             operations=OperationStore(store),
             parked=ParkedStore(store),
+            uploads=UploadStore(store),
             resources=ResourceManager(
                 self.configuration,
                 self.engines,
@@ -109,16 +126,20 @@ class Node:
             clear_outputs=self.clear_outputs,
             make_job_master=self.make_job_master,
             enrichers=self.enrichers,
+            events=self.events,
+            blobs=self.files.blobs,
             now=self.now,
             guard=guard,
         )
 
     async def requirements(self, submission: Submission) -> SlotRequest:
         """What engine a job needs. A script is read to find out, which is not for the event loop."""
-        if submission.graph.script is not None:
-            plan = await asyncio.to_thread(RunPlan.of, submission.graph, self.configuration)
+        graph = submission.graph
+        if graph.script is not None:
+            graph = await self.files.localized(submission.job_id, graph)
+            plan = await asyncio.to_thread(RunPlan.of, graph, self.configuration)
         else:
-            plan = RunPlan.of(submission.graph, self.configuration)
+            plan = RunPlan.of(graph, self.configuration)
         return SlotRequest(
             job_id=submission.job_id,
             engine=plan.engine,

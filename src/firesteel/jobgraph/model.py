@@ -176,6 +176,9 @@ class Script(_Vertex):
 
     kind: Literal["script"] = "script"
     file: str
+    """A `.py` file, or a `.zip` or `.whl` with the program's modules in it."""
+    module: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
+    """Of an archive: what to run, as `python -m` would; without it, its `__main__.py`."""
     args: tuple[Text, ...] = ()
     api: ScriptApi = ScriptApi.AUTO
 
@@ -230,6 +233,15 @@ class RowMetrics(StrEnum):
     EXACT = "exact"
 
 
+class SavepointRestore(Model):
+    """The savepoint that the queries of a streaming job go on from, when the job runs for the first time."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """Its directory: an absolute path, or a URL."""
+    allow_non_restored_state: bool = False
+    """The state of sinks that this job does not have may be left behind."""
+
+
 class Settings(Model):
     restart: Restart = Field(default_factory=NoRestart)
     checkpoint_interval: Duration | None = None
@@ -239,6 +251,9 @@ class Settings(Model):
     row_metrics: RowMetrics = RowMetrics.OPERATORS
     """`operators`: rows from Spark's own metrics, free.
     `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
+    directory: str | None = None
+    """Working directory of the driver, on the machine where it runs; one of its own when there is none such."""
+    restore: SavepointRestore | None = None
 
 
 class JobGraph(Model):

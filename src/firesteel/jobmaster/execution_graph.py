@@ -31,6 +31,7 @@ def execution_graph(
         "job_id": submission.job_id,
         "name": graph.name,
         "mode": graph.mode.value,
+        "owner": submission.owner,
         "status": status.value,
         "submitted_at": submission.submitted_at,
         "ended_at": ended,
@@ -45,6 +46,8 @@ def execution_graph(
         "failure": result.failure.to_json() if result and result.failure else None,
         "exceptions": [_exception(e) for e in reversed(state.exceptions)],
         "progress": dict(progress),
+        "rows": dict(progress.get("rows") or progress.get("vertices") or {}),
+        "graph": graph.model_dump(mode="json", by_alias=True, exclude_none=True),
         "vertices": [
             {
                 "name": v.name,
@@ -65,6 +68,8 @@ def bare(result: JobResult) -> dict[str, Any]:
     return {
         "job_id": result.job_id,
         "name": result.name,
+        "mode": result.mode,
+        "owner": result.owner,
         "status": result.status.value,
         "submitted_at": result.submitted_at,
         "ended_at": result.ended_at,
@@ -76,6 +81,7 @@ def bare(result: JobResult) -> dict[str, Any]:
         "timestamps": {},
         "exceptions": [],
         "progress": {},
+        "rows": {},
         "vertices": [],
     }
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from firesteel.driver.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph
+from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID, certain
 
 
@@ -73,12 +74,38 @@ class AttemptExecutor(Protocol):
         """Wait until all that a streaming attempt has read so far is committed; the last batch by sink."""
         ...
 
+    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+        """Write down at `location` what a savepoint there is to hold. Raises SavepointError when that cannot be."""
+        ...
+
+    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+        """Complete the savepoint that was prepared at `location`; the last batch by sink. A complete one stays as it is.
+
+        `attempt` is the one that runs, and goes on. Without one the job is `stopped` and its checkpoints are kept; else
+        nothing can be copied any more, and only a savepoint that is complete already is answered.
+
+        Raises SavepointError.
+        """
+        ...
+
+    async def abandon_savepoint(self, location: str) -> None:
+        """Remove what `prepare_savepoint` left, of a savepoint that will not be taken."""
+        ...
+
+    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+        """Remove a complete savepoint, and nothing else; see `savepoint.dispose`. Raises SavepointError."""
+        ...
+
     async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
         """How far the attempt is, as its driver tells it: phase, and per sink its state, rows and batch. May be empty."""
         ...
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         """The numbers of all attempts of a job that left a trace, ascending."""
+        ...
+
+    async def tidied(self, attempt: AttemptId) -> None:
+        """Return when nothing more will be known of an attempt that has its result. Not long."""
         ...
 
     async def prune(self, job_id: JobID, keep: int) -> None:

@@ -20,14 +20,16 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from firesteel.concurrency import Backoff
+from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.config import Configuration
 from firesteel.driver import checkpoints
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.driver.bell import Bell
 from firesteel.driver.claim import LOCK, NOT_MINE, claimed, holder
 from firesteel.driver.events import ProgressTail
 from firesteel.driver.gateway import Gateway, end_jvms, start_gateway
@@ -37,9 +39,13 @@ from firesteel.driver.watch import ended
 from firesteel.errors import EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
 from firesteel.jobgraph.model import JobGraph, ScriptApi
+from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.processes import ProcessIdentity, group_of
+from firesteel.savepoint.dispose import dispose
+from firesteel.savepoint.manifest import SavepointRequest
+from firesteel.savepoint.take import abandon, find, prepare, take
 from firesteel.types import AttemptId, Guard, JobID, certain
 
 T = TypeVar("T")
@@ -55,15 +61,28 @@ CANCEL_SECONDS = 6.0
 """The longest grace after a cancel: what follows must be over ten seconds after the cancel was asked for."""
 RELEASE_SECONDS = 3.0
 TIDY_SECONDS = 2.0
+DRIVER_TIDY_SECONDS = 15.0
+"""How long a driver that has written its result may take to be gone; it ends itself before that."""
 CHECKPOINT_POLL_SECONDS = 0.2
+COPY_THREADS = 4
 POLL_SECONDS = 0.05
 
 
 class LocalAttemptExecutor:
     """Implements `AttemptExecutor`. `close` lets go of all attempts; their drivers run on."""
 
-    def __init__(self, configuration: Configuration, root: Path, pool: DriverPool | None = None) -> None:
-        """`pool` is lent; without one, it is made when the first driver is needed (or by `warm_up`)."""
+    def __init__(
+        self,
+        configuration: Configuration,
+        root: Path,
+        pool: DriverPool | None = None,
+        files: JobFiles | None = None,
+    ) -> None:
+        """`pool` is lent; without one, it is made when the first driver is needed (or by `warm_up`).
+
+        `files` has what jobs have uploaded; without it, jobs name files of this machine only.
+        """
+        self._files = files
         self._configuration = configuration
         self._root = root.absolute()
         self._python = str(configuration.driver.python or sys.executable)
@@ -73,11 +92,24 @@ class LocalAttemptExecutor:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="attempts")
         # Apart, so that starts which hang, or a slow object store, never keep a cancel waiting (I10).
         self._urgent = ThreadPoolExecutor(THREADS, thread_name_prefix="attempt-ends")
+        # Large states on slow stores keep a thread for long.
+        self._copies = ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="savepoints")
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
         self._drivers: dict[AttemptId, DriverProcess] = {}
         """Those that were started here, until their end was seen."""
         self._gateways: dict[AttemptId, Gateway] = {}
+        self._bell = Bell(self._root, self._heard)
+        self._awaited: dict[AttemptId, asyncio.Event] = {}
+        """Attempts that somebody waits for; set when the driver rings."""
+        self._tidying: dict[AttemptId, asyncio.Task[None]] = {}
+        """Drivers whose result is known and that have a little to tidy up."""
+        self._tasks = OwnedTasks("attempts", self._tidying_failed)
         self._views: dict[AttemptId, ProgressTail] = {}
+
+    async def open(self) -> None:
+        """Begin to listen to drivers. Without it their ends are noticed by the end of their processes only."""
+        await self._run(private_dir, self._root)
+        self._bell.open()
 
     async def warm_up(self) -> None:
         """Start the parent of all drivers now rather than with the first attempt."""
@@ -92,9 +124,12 @@ class LocalAttemptExecutor:
                     self._own.close()
                     self._own = None
 
+        self._bell.close()
+        await self._tasks.close()
         await self._run(close)
         self._threads.shutdown(wait=False)
         self._urgent.shutdown(wait=False)
+        self._copies.shutdown(wait=False, cancel_futures=True)
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -102,7 +137,7 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
         starting = self._starting.get(deployment.attempt)
         if starting is None:
-            starting = asyncio.ensure_future(self._run(self._start, deployment))
+            starting = asyncio.ensure_future(self._localize_and_start(deployment))
             self._starting[deployment.attempt] = starting
             starting.add_done_callback(partial(self._started, deployment.attempt))
         await asyncio.shield(starting)
@@ -112,13 +147,20 @@ class LocalAttemptExecutor:
         if not starting.cancelled():
             starting.exception()  # seen here, in case nobody waits for it any more
 
+    async def _localize_and_start(self, deployment: Deployment) -> None:
+        if self._files is not None:
+            graph = await self._files.localized(deployment.attempt.job_id, deployment.graph)
+            deployment = replace(deployment, graph=graph)
+        await self._run(self._start, deployment)
+
     def _start(self, deployment: Deployment) -> None:
         attempt = deployment.attempt
         directory = self._directory(attempt)
         child = self._drivers.get(attempt)
         if child is not None and child.process.alive:
             return
-        cwd = self._root / attempt.job_id
+        wished = deployment.graph.settings.directory
+        cwd = Path(wished) if wished and Path(wished).is_dir() else self._root / attempt.job_id
         gateway: Gateway | None = None
         try:
             spec = self._spec(deployment, directory)
@@ -193,8 +235,9 @@ class LocalAttemptExecutor:
             if driver is None and time.monotonic() < deadline and not await self._run(is_over, directory):
                 await asyncio.sleep(POLL_SECONDS)
                 continue
-            if driver is not None:
-                await ended(driver)
+            if driver is not None and (told := await self._told(attempt, driver)) is not None:
+                self._tidying[attempt] = self._tasks.start(self._tidy(attempt, driver), "tidy")
+                return told
             ending = await _exit_of(child) if child else None
             if ending is not None and ending.status == NOT_MINE:
                 # The attempt is another driver's, or over, or called off.
@@ -208,6 +251,53 @@ class LocalAttemptExecutor:
             if result is not None:
                 return result
             await asyncio.sleep(next(delays))
+
+    async def _told(self, attempt: AttemptId, driver: ProcessIdentity) -> AttemptResult | None:
+        """The result of an attempt that FINISHED, as soon as its driver has written it; None once the driver has ended.
+
+        What a driver does after that only tells more about the job. Other results wait for its end: there may be work on
+        the engine that has to be ended first.
+        """
+        told = self._awaited.setdefault(attempt, asyncio.Event())
+        told.set()  # it may have rung before anybody listened
+        gone = asyncio.ensure_future(ended(driver))
+        try:
+            while not gone.done():
+                rung = asyncio.ensure_future(told.wait())
+                await asyncio.wait([gone, rung], return_when=asyncio.FIRST_COMPLETED)
+                rung.cancel()
+                if told.is_set() and not gone.done():
+                    told.clear()
+                    result = await self._run(self._directory(attempt).read_result)
+                    if result is not None and result.state is AttemptState.FINISHED:
+                        return result
+            return None
+        finally:
+            gone.cancel()
+            self._awaited.pop(attempt, None)
+
+    def _heard(self, attempt: AttemptId) -> None:
+        if (awaited := self._awaited.get(attempt)) is not None:
+            awaited.set()
+
+    async def _tidy(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
+        """See a driver off whose result is known."""
+        try:
+            async with asyncio.timeout(DRIVER_TIDY_SECONDS):
+                await ended(driver)
+            await self._run(self._settle, attempt)
+        except (FiresteelError, OSError, TimeoutError) as error:
+            logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
+        finally:
+            self._tidying.pop(attempt, None)
+
+    def _tidying_failed(self, error: BaseException) -> None:
+        logger.error("a driver could not be seen off: %s", error, exc_info=error)
+
+    async def tidied(self, attempt: AttemptId) -> None:
+        """See AttemptExecutor."""
+        if (tidying := self._tidying.get(attempt)) is not None:
+            await asyncio.wait([tidying])
 
     def _settle(
         self,
@@ -391,6 +481,26 @@ class LocalAttemptExecutor:
                 )
             await asyncio.sleep(CHECKPOINT_POLL_SECONDS)
 
+    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+        """See AttemptExecutor."""
+        await self._copy(prepare, location, request)
+
+    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+        """See AttemptExecutor. The driver is not asked: what it has committed is in its checkpoints."""
+        if attempt is None and not stopped:
+            return (await self._copy(find, location)).batches
+        directory = self._directory(attempt) if attempt is not None else None
+        alive = None if directory is None else lambda: not is_over(directory)
+        return (await self._copy(partial(take, location, alive=alive))).batches
+
+    async def abandon_savepoint(self, location: str) -> None:
+        """See AttemptExecutor."""
+        await self._copy(abandon, location)
+
+    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+        """See AttemptExecutor."""
+        await self._copy(partial(dispose, location, resumed=resumed))
+
     async def progress(self, attempt: AttemptId) -> dict[str, Any]:
         """See AttemptExecutor; `query_runs` has the run id of each streaming query by sink."""
         directory = self._directory(attempt)
@@ -399,6 +509,7 @@ class LocalAttemptExecutor:
         found = await self._run(view.look)
         if over:
             self._views.pop(attempt, None)
+            found |= await self._run(_measured, directory)
         return found
 
     async def attempts(self, job_id: JobID) -> list[int]:
@@ -425,6 +536,7 @@ class LocalAttemptExecutor:
 
     async def forget(self, attempt: AttemptId) -> None:
         """See AttemptExecutor. The spec goes, and with it the engine's token."""
+        await self.tidied(attempt)
         self._views.pop(attempt, None)
         await self._run(self._forget, attempt)
 
@@ -460,9 +572,19 @@ class LocalAttemptExecutor:
     async def _run_urgently(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._urgent, partial(function, *args))
 
+    async def _copy(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._copies, partial(function, *args))
+
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
+
+
+def _measured(directory: AttemptDirectory) -> dict[str, Any]:
+    """What was counted in an attempt that has its result: exact rows where the graph asked for them, else Spark's own."""
+    result, operators = directory.read_result(), directory.read_operators()
+    rows = dict(operators.get("rows", {})) | dict(result.rows if result else {})
+    return {"rows": rows, "operators": operators.get("sinks", {})}
 
 
 def _presence(directory: AttemptDirectory) -> Presence | None:

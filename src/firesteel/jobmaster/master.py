@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
@@ -29,6 +29,7 @@ from firesteel.errors import (
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import Epoch
 from firesteel.jobmaster.enrichers import FailureEnricher, labels_of
+from firesteel.jobmaster.events import JobEvents, state_event
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment
 from firesteel.jobmaster.machine import (
     AttemptEnded,
@@ -89,6 +90,7 @@ class JobMasterServices:
     """Raises FencingError when it is not certain, right now, that this node leads: asked before every side effect (I7)."""
     enrichers: Sequence[FailureEnricher]
     history_size: int
+    events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
 
 
@@ -195,6 +197,7 @@ class JobMaster:
                 self.state, instructions = step(self.state, event, self._services.now())
                 if self.state.status is not before:
                     logger.info("job %s: %s → %s", self.submission.job_id, before, self.state.status)
+                    self._tell()
                 await self._perform(instructions, answer)
             except BaseException as error:
                 if answer is not None and not answer.done():
@@ -353,6 +356,15 @@ class JobMaster:
         self._post(EngineLost(number, reason, await self._labels(failure)))
 
     # -- small things ---------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """What the job is now. Its end is for the Dispatcher to tell, who makes it durable first (I5)."""
+        state = self.state
+        if not state.status.terminal:
+            failure = state.pending.failure if state.pending else None
+            now = self._services.now()
+            event = state_event(self.submission.job_id, state.status, now, attempt=state.attempt, failure=failure)
+            self._services.events.publish(event)
 
     def _hold(self, slot: Slot, number: int) -> None:
         self._slot = slot

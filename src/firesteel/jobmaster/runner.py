@@ -123,6 +123,9 @@ class JobManagerRunner:
             restarts=state.restarts,
             digest=self.submission.digest,
             stopped=state.stopped,
+            owner=self.submission.owner,
+            mode=self.submission.graph.mode.value,
+            vertices=len(self.submission.graph.vertices),
         )
 
 

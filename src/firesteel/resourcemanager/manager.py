@@ -214,6 +214,16 @@ class ResourceManager:
         await asyncio.wait({task})
         return engine_id in self._records
 
+    async def wind_down(self, patience: float) -> None:
+        """Stop the engines on which nothing runs, now and whenever one becomes idle. Waits for those that are stopped now."""
+        self._limits = replace(self._limits, idle_timeout=0.0, warm=0)
+        self._act()
+        deadline = self._now() + patience
+        while any(e.state is EngineState.STOPPING for e in self._state.engines.values()):  # noqa: ASYNC110
+            if self._now() > deadline:
+                return
+            await asyncio.sleep(0.05)
+
     def overview(self) -> ResourceOverview:
         engines = [
             engine_overview(e, self._records.get(key), self._started_at.get(key, 0.0))

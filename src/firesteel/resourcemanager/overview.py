@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from firesteel.engines.command import local_cores
 from firesteel.engines.record import EngineRecord
 from firesteel.resourcemanager.state import Engine, EngineState
+from firesteel.types import JobID
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class EngineOverview:
     address: str = ""
     foreign: bool = False
     """Started by somebody else, who stops it."""
+    jobs: tuple[JobID, ...] = ()
+    """Who holds its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +52,5 @@ def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -
         since=record.started_at if record else since,
         address=record.address if record else "",
         foreign=engine.foreign,
+        jobs=tuple(engine.holders.values()),
     )

@@ -25,12 +25,16 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from firesteel.errors import InvalidPipelineError, Problem
+
+ARCHIVES = frozenset({".zip", ".whl"})
+"""Suffixes of programs that are an archive of modules."""
 
 CLASSIC_MODULES = frozenset(
     {
@@ -122,6 +126,8 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
         InvalidPipelineError: the script cannot be read, or it or one of its modules is no valid Python; with all of
         them.
     """
+    if path.suffix in ARCHIVES:
+        return _analyse_archive(path)
     roots = _Roots(path.parent, search)
     reasons: list[Reason] = []
     problems: list[Problem] = []
@@ -149,6 +155,24 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
     return ScriptNeeds(api="classic" if reasons else "connect", reasons=tuple(reasons))
 
 
+def _analyse_archive(path: Path) -> ScriptNeeds:
+    """Of a program in an archive all modules count, whether it imports them or not."""
+    reasons: list[Reason] = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(n for n in archive.namelist() if n.endswith(".py")):
+                try:
+                    tree = _tree(archive.read(name), name)
+                    reasons += sorted(set(_Module(f"{path}/{name}", list(_running_code(tree))).reasons()))
+                except (_UnreadableError, RecursionError):
+                    # Some packages carry files that are no Python of ours, or of another version: they may never be run.
+                    continue
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        problem = Problem(f"the archive cannot be read: {error}", fix="name a zip file or a wheel", file=str(path))
+        raise InvalidPipelineError([problem]) from error
+    return ScriptNeeds(api="classic" if reasons else "connect", reasons=tuple(reasons))
+
+
 class _UnreadableError(Exception):
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -160,14 +184,18 @@ def _parse(file: Path) -> ast.Module:
     except OSError as error:
         message = f"the script cannot be read: {error.strerror or error}"
         raise _UnreadableError(Problem(message, fix="name a Python file that exists", file=str(file))) from error
+    return _tree(source, str(file))
+
+
+def _tree(source: bytes, file: str) -> ast.Module:
     try:
         with warnings.catch_warnings(action="ignore"):  # such as "\d" in a string: the program's own business
-            return ast.parse(source, filename=str(file))
+            return ast.parse(source, filename=file)
     except SyntaxError as error:
         message = f"this is not valid Python: {error.msg}"
-        raise _UnreadableError(Problem(message, fix="correct the syntax", file=str(file), line=error.lineno)) from error
+        raise _UnreadableError(Problem(message, fix="correct the syntax", file=file, line=error.lineno)) from error
     except ValueError as error:  # null bytes: a compiled or binary file
-        raise _UnreadableError(Problem(f"this is not a Python file: {error}", file=str(file))) from error
+        raise _UnreadableError(Problem(f"this is not a Python file: {error}", file=file)) from error
 
 
 def _running_code(tree: ast.Module) -> Iterator[ast.AST]:

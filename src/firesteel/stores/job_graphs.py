@@ -47,6 +47,8 @@ class Submission:
     priority: int = 0
     initial_client_heartbeat_timeout: float | None = None
     """With one, the job is cancelled when its client is silent for so long."""
+    owner: str = ""
+    """Whose job it is: who else may see and end it. Not a part of what makes it this job."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -55,6 +57,7 @@ class Submission:
             "digest": self.digest,
             "priority": self.priority,
             "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
+            "owner": self.owner,
             "graph": _plain(self.graph),
         }
 
@@ -68,6 +71,7 @@ class Submission:
             digest=take(data, "digest", str),
             priority=take(data, "priority", int),
             initial_client_heartbeat_timeout=take_optional_number(data, "initial_client_heartbeat_timeout"),
+            owner=take({"owner": "", **data}, "owner", str),
         )
 
 

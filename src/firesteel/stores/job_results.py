@@ -48,6 +48,10 @@ class JobResult:
     """Of the submission, so that a retry of it can be answered after the graph is gone."""
     stopped: bool = False
     note: str = ""
+    owner: str = ""
+    mode: str = "batch"
+    vertices: int = 0
+    """How many; for lists, which do not read the details."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
@@ -67,12 +71,16 @@ class JobResult:
             "digest": self.digest,
             "stopped": self.stopped,
             "note": self.note,
+            "owner": self.owner,
+            "mode": self.mode,
+            "vertices": self.vertices,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> JobResult:
         """Raises ValueError or KeyError when `data` is not a result."""
         failure = data["failure"]
+        data = {"owner": "", "mode": "batch", "vertices": 0, **data}  # results of 0.1 have none of them
         return JobResult(
             job_id=take_job_id(data),
             name=take(data, "name", str),
@@ -86,6 +94,9 @@ class JobResult:
             digest=take(data, "digest", str),
             stopped=take(data, "stopped", bool),
             note=take(data, "note", str),
+            owner=take(data, "owner", str),
+            mode=take(data, "mode", str),
+            vertices=take(data, "vertices", int),
         )
 
 
@@ -242,4 +253,10 @@ def _lighter(result: JobResult) -> JobResult:
         error_class = sys.intern(failure.error_class)
         failure = replace(failure, message=message, vertex=vertex, error_class=error_class, traceback="")
     # Interned, as a job that runs every minute has one name; the memory holds it once.
-    return replace(result, name=sys.intern(result.name), failure=failure)
+    return replace(
+        result,
+        name=sys.intern(result.name),
+        failure=failure,
+        owner=sys.intern(result.owner),
+        mode=sys.intern(result.mode),
+    )

@@ -1,4 +1,4 @@
-"""OperationStore: checkpoints and stops that somebody asked for, and what became of them.
+"""OperationStore: checkpoints, savepoints, stops and disposals that somebody asked for, and what became of them.
 
 A client triggers under an id of its choice and asks later how it went, of whichever leader there is then (I19).
 """
@@ -34,11 +34,15 @@ logger = logging.getLogger(__name__)
 _PREFIX = "operations"
 _TRIGGER_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
+NO_JOB = JobID("0" * 32)
+"""Under which operations are kept that concern no job: disposals of savepoints."""
+
 
 class OperationKind(StrEnum):
     CHECKPOINT = "CHECKPOINT"
     SAVEPOINT = "SAVEPOINT"
     STOP = "STOP"
+    DISPOSAL = "DISPOSAL"
 
 
 class OperationStatus(StrEnum):
@@ -54,6 +58,10 @@ class Operation:
     """Chosen by the client; unique within the job."""
     kind: OperationKind
     started_at: float
+    asked: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What was asked for in particular. The same trigger id with something else is another wish, and refused."""
+    location: str = ""
+    """Where the savepoint is, or will be. Worked out once: the next leader may be configured otherwise."""
     status: OperationStatus = OperationStatus.IN_PROGRESS
     ended_at: float | None = None
     result: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -65,6 +73,8 @@ class Operation:
             "trigger_id": self.trigger_id,
             "kind": self.kind.value,
             "started_at": self.started_at,
+            "asked": dict(self.asked),
+            "location": self.location,
             "status": self.status.value,
             "ended_at": self.ended_at,
             "result": dict(self.result),
@@ -83,6 +93,8 @@ class Operation:
             trigger_id=take(data, "trigger_id", str),
             kind=OperationKind(data["kind"]),
             started_at=take_number(data, "started_at"),
+            asked=take(data, "asked", dict) if "asked" in data else {},
+            location=take(data, "location", str) if "location" in data else "",
             status=status,
             ended_at=ended_at,
             result=take(data, "result", dict),
@@ -107,6 +119,10 @@ class OperationStore:
     def get(self, job_id: JobID, trigger_id: str) -> Operation | None:
         return self._operations.get(job_id, {}).get(trigger_id)
 
+    def of_job(self, job_id: JobID) -> list[Operation]:
+        """Oldest first."""
+        return sorted(self._operations.get(job_id, {}).values(), key=lambda o: o.started_at)
+
     def unfinished(self) -> list[Operation]:
         return [o for of_job in self._operations.values() for o in of_job.values() if o.ended_at is None]
 
@@ -118,7 +134,7 @@ class OperationStore:
 
         Raises:
             InvalidInputError: the trigger id is not one.
-            JobStateError: the id was used for an operation of another kind.
+            JobStateError: the id was used for another operation.
         """
         if not _TRIGGER_ID.fullmatch(operation.trigger_id):
             problem = Problem(
@@ -127,15 +143,19 @@ class OperationStore:
                 field="triggerId",
             )
             raise InvalidInputError([problem])
-        known = self.get(operation.job_id, operation.trigger_id)
+        known = self.known(operation)
         if known is None:
-            known = await self._put_new(operation, epoch)
-        if known.kind is not operation.kind:
-            raise JobStateError(
-                f"trigger id {operation.trigger_id} of job {operation.job_id} was used for a {known.kind.value}; "
-                f"it cannot be a {operation.kind.value} too — use a new trigger id"
-            )
+            known = _checked(await self._put_new(operation, epoch), operation)
         return known
+
+    def known(self, operation: Operation) -> Operation | None:
+        """The same wish, if it was heard before.
+
+        Raises:
+            JobStateError: the id was used for another.
+        """
+        there = self.get(operation.job_id, operation.trigger_id)
+        return None if there is None else _checked(there, operation)
 
     async def _put_new(self, operation: Operation, epoch: Epoch) -> Operation:
         path = _path(operation.job_id, operation.trigger_id)
@@ -216,6 +236,24 @@ class OperationStore:
         of_job.pop(trigger_id, None)
         if not of_job:
             self._operations.pop(job_id, None)
+
+
+def _checked(there: Operation, wish: Operation) -> Operation:
+    if there.kind is not wish.kind:
+        raise JobStateError(
+            f"trigger id {wish.trigger_id} of job {wish.job_id} was used for a {there.kind.value}; "
+            f"it cannot be a {wish.kind.value} too — use a new trigger id"
+        )
+    if there.asked and there.asked != wish.asked:  # records of earlier versions do not say it
+        raise JobStateError(
+            f"trigger id {wish.trigger_id} of job {wish.job_id} was used for a {there.kind.value} with "
+            f"{_words(there.asked)}; it cannot be one with {_words(wish.asked)} too — use a new trigger id"
+        )
+    return there
+
+
+def _words(asked: Mapping[str, JsonValue]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in asked.items()) or "nothing more"
 
 
 def _path(job_id: JobID, trigger_id: str) -> str:

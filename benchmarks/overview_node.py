@@ -1,0 +1,103 @@
+"""`python -m benchmarks.overview_node DIRECTORY REQUESTS`: a node with 11,000 jobs, and how long their list takes.
+
+The client is a thread with a plain socket, so that what is measured is the answer, not a parser of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.control_node import Plane
+
+from firesteel.blob.store import BlobStore
+from firesteel.client.discovery import find_local
+from firesteel.dispatcher.gateway import DispatcherGateway
+from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.jobgraph.model import JobGraph
+from firesteel.rest.endpoint import WebMonitorEndpoint
+from firesteel.status import JobStatus
+
+ENDED, RUNNING = 10_000, 1_000
+WARM_UP = 20
+GRAPH = {
+    "name": "trivial",
+    "vertices": [
+        {"kind": "sql", "name": "one", "query": "SELECT 1"},
+        {"kind": "sink", "name": "nowhere", "input": "one", "format": "noop", "mode": "overwrite"},
+    ],
+}
+
+
+class View:
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    @property
+    def dispatcher(self) -> DispatcherGateway:
+        return self._plane.dispatcher
+
+    @property
+    def epoch(self) -> Epoch:
+        return self._plane.runner.epoch
+
+    def leader(self) -> LeaderInformation | None:
+        return None
+
+
+async def measure(directory: Path, requests: int) -> dict[str, Any]:
+    before = await Plane.open(directory, engines=False)
+    await before.load_finished(ENDED)
+    await before.close()
+    plane = await Plane.open(directory, engines=True, slots=RUNNING + 100)
+    await plane.submit(JobGraph.model_validate(GRAPH), RUNNING)
+    await plane.until(JobStatus.RUNNING, RUNNING)
+    configuration = plane.configuration
+    root = directory / "clusters" / "default"
+    root.mkdir(parents=True, exist_ok=True)
+    blobs = BlobStore(root / "blobs", max_size=1, quota=1)
+    await blobs.open()
+    async with contextlib.AsyncExitStack() as opened:
+        await opened.enter_async_context(WebMonitorEndpoint(configuration, root, blobs, plane.ha.store)(View(plane)))
+        local = find_local(configuration)
+        assert local is not None
+        assert local.token is not None
+        found = await asyncio.to_thread(_ask, local.address, local.token, requests)
+    await blobs.close()
+    await plane.close()
+    return found
+
+
+def _ask(address: str, token: str, requests: int) -> dict[str, Any]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc)
+    times = []
+    for number in range(WARM_UP + requests):
+        began = time.perf_counter()
+        connection.request("GET", "/jobs/overview", headers={"Authorization": f"Bearer {token}"})
+        body = connection.getresponse().read()
+        if number >= WARM_UP:
+            times.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.02)
+    jobs = json.loads(body)["jobs"]
+    running = sum(j["state"] == "RUNNING" for j in jobs)
+    assert (len(jobs), running) == (ENDED + RUNNING, RUNNING), (len(jobs), running)
+    times.sort()
+    return {
+        "p50_ms": times[len(times) // 2],
+        "p99_ms": times[int(len(times) * 0.99)],
+        "max_ms": times[-1],
+        "requests": len(times),
+        "jobs": len(jobs),
+        "bytes": len(body),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(measure(Path(sys.argv[1]), int(sys.argv[2])))))

@@ -1,0 +1,126 @@
+"""Steps on single files that hold when another process works in the same directory at the same moment.
+
+There is no lock between processes, which one that is paused or hangs would keep from all others (F4). Instead, whoever
+wants a file to stay changes its time and then looks whether it is still there (`refresh`); whoever wants it gone moves it
+aside first, looks whether it is still what was judged, and puts it back if not (`take_away`). In every order of these
+steps either the file stays, or the one who wanted it to stay knows that it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.files import private_dir
+
+_ASIDE = re.compile(r"(.+)\.[0-9a-f]{16}\.gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Bytes that were read once need not be read again while this is the same: nobody can write without a trace in it."""
+
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @staticmethod
+    def of(stat: os.stat_result) -> Stamp:
+        return Stamp(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+def same_age(one: os.stat_result, other: os.stat_result) -> bool:
+    """The same file, and nobody refreshed or replaced it. (A move changes its ctime, so that says nothing here.)"""
+    return (one.st_ino, one.st_mtime_ns) == (other.st_ino, other.st_mtime_ns)
+
+
+def look(path: Path) -> os.stat_result | None:
+    """What is there, links not followed; None when there is nothing."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+def set_time(target: Path | int, when: float) -> None:
+    ns = (int(when * 1e9), int(when * 1e9))
+    if isinstance(target, int):
+        os.utime(target, ns=ns)
+    else:
+        os.utime(target, ns=ns, follow_symlinks=False)
+
+
+def refresh(path: Path, when: float) -> bool:
+    """Make a file as young as `when`. True: it is there, and nobody who judged it before takes it away any more."""
+    try:
+        set_time(path, when)
+    except FileNotFoundError:
+        return False
+    return look(path) is not None  # it may have been moved aside, and judged, before its time changed
+
+
+def take_away(path: Path, judged: Callable[[os.stat_result], bool], aside: Path | None = None) -> bool:
+    """Remove a file, or move it to `aside`, if it is still the one that was `judged`. False: it stays, or was gone."""
+    target = aside or path.with_name(f"{path.name}.{secrets.token_hex(8)}.gone")
+    try:
+        path.rename(target)
+        if not judged(os.lstat(target)):
+            # A newer one that came to lie here meanwhile has the same content and goes under: so what.
+            target.replace(path)
+            return False
+        if aside is None:
+            target.unlink()
+    except FileNotFoundError:  # it was gone, or a `put_back` elsewhere saved it from us
+        return False
+    return True
+
+
+def put_back(directory: Path, when: float) -> None:
+    """Undo what a `take_away` that was killed half-way left in a directory; the next one judges anew."""
+    for name in names(directory):
+        if (match := _ASIDE.fullmatch(name)) is None:
+            continue
+        aside, path = directory / name, directory / match[1]
+        if look(path) is not None:
+            aside.unlink(missing_ok=True)
+        elif refresh(aside, when):
+            try:
+                aside.rename(path)
+            except FileNotFoundError:
+                pass  # its owner lives, and was faster
+
+
+def names(directory: Path) -> list[str]:
+    """The names in a directory, in order; none when it is not there."""
+    try:
+        return sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return []
+
+
+def durable_dir(path: Path) -> Path:
+    """A private directory whose name will survive a power cut."""
+    if not path.is_dir():
+        private_dir(path)
+        sync_dir(path.parent)
+    return path
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    left = memoryview(data)
+    while left:  # a disk that is nearly full takes a part and says so only in the number of bytes
+        left = left[os.write(fd, left) :]

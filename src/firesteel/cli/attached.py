@@ -1,0 +1,145 @@
+"""An attached run: submit, show what happens, and never leave the user in doubt about the job."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from firesteel.cli import exit_codes
+from firesteel.cli.connection import Connection
+from firesteel.cli.display import Display, make_display
+from firesteel.client.errors import ClusterError
+from firesteel.client.job import JobClient
+from firesteel.client.model import JobResult
+from firesteel.errors import FiresteelError, JobNotFoundError, JobStateError
+from firesteel.failure import FailureKind
+from firesteel.jobgraph.model import JobGraph
+from firesteel.status import JobStatus
+
+HEARTBEAT_SECONDS = 5.0
+SILENCE_SECONDS = 20.0
+"""With -sae: how long the cluster waits for a sign of life before it cancels the job."""
+DOUBT_SECONDS = 3.0
+"""A submission that was interrupted may still arrive: so long it is looked for."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """Ctrl-C, SIGTERM, or the terminal is gone."""
+
+
+def watch(
+    cluster: Connection,
+    graph: JobGraph,
+    job_id: str,
+    *,
+    priority: int,
+    show: int,
+    as_json: bool,
+    shutdown_on_exit: bool = False,
+) -> int:
+    job = cluster.client.job(job_id)
+    with interruptible(), make_display(graph, job_id, as_json=as_json) as display:
+        try:
+            heartbeat = SILENCE_SECONDS if shutdown_on_exit else None
+            cluster.client.submit(
+                graph,
+                job_id=job_id,
+                priority=priority,
+                client_heartbeat_timeout=heartbeat,
+                upload=not cluster.local,
+            )
+            with _alive(job) if shutdown_on_exit else contextlib.nullcontext():
+                for event in job.events(logs=True):
+                    display.event(event)
+                result = job.wait()
+        except Interrupted:
+            result = _cancelled(job, display)
+    if show and result.status is JobStatus.FINISHED:
+        display.show_outputs(graph, show)
+    display.summary(result, rows_of(job) if result.status is JobStatus.FINISHED else {})
+    return code_of(result)
+
+
+def _cancelled(job: JobClient, display: Display) -> JobResult:
+    """After Ctrl-C: the job is cancelled for good before we say so. A second Ctrl-C leaves, with the wish durable."""
+    display.note("cancelling; press Ctrl-C again to leave without waiting for the end")
+    try:
+        if not _cancel_surely(job):
+            raise click.ClickException(f"the job was not accepted; nothing runs under the id {job.job_id}")
+        return job.wait()
+    except Interrupted:
+        display.note(
+            f"job {job.job_id} is being cancelled; `firesteel status {job.job_id[:8]}` tells when it has ended"
+        )
+        raise click.exceptions.Exit(exit_codes.CANCELED) from None
+
+
+def _cancel_surely(job: JobClient) -> bool:
+    """False when there is no such job, and none on its way."""
+    import time
+
+    deadline = time.monotonic() + DOUBT_SECONDS
+    while True:
+        try:
+            job.cancel()
+            return True
+        except JobStateError:
+            return True  # it ended a moment ago, by itself
+        except JobNotFoundError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    def on_signal(_number: int, _frame: Any) -> None:
+        raise Interrupted
+
+    before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _alive(job: JobClient) -> Iterator[None]:
+    """Tell the cluster now and then that we are there."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(FiresteelError):
+                job.heartbeat()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def rows_of(job: JobClient) -> Mapping[str, int]:
+    """Rows per vertex, as far as they are known a moment after the end."""
+    with contextlib.suppress(ClusterError, JobNotFoundError):
+        rows = job.details().get("rows")
+        return rows if isinstance(rows, dict) else {}
+    return {}
+
+
+def code_of(result: JobResult) -> int:
+    if result.failure is not None and result.failure.kind is FailureKind.ENGINE_START:
+        return exit_codes.ENGINE
+    return {
+        JobStatus.FINISHED: exit_codes.OK,
+        JobStatus.CANCELED: exit_codes.CANCELED,
+    }.get(result.status, exit_codes.FAILED)

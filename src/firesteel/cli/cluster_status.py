@@ -1,0 +1,123 @@
+"""`firesteel cluster status`: who leads, what there is to run on, how many jobs there are. Wakes nobody up."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from firesteel.cli import exit_codes
+from firesteel.cli.command_line import address_option, addressed, json_option
+from firesteel.cli.connection import is_awake
+from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import console, count, echo_json, new_table, plain, print_facts, span, status_text
+from firesteel.client.cluster import ClusterClient
+from firesteel.client.discovery import connect
+from firesteel.client.model import ClusterOverview, ClusterStatus, EngineInfo, Queue
+from firesteel.status import JobStatus
+
+
+@click.command()
+@json_option
+@address_option
+@configured
+def status(given: Given, address: str | None, as_json: bool) -> int:
+    """Tell who leads, which node answers, what there is to run on, and how many jobs are in which state."""
+    given = addressed(given, address)
+    if not is_awake(given):
+        if as_json:
+            echo_json({"running": False, "cluster_id": given.configuration.high_availability.cluster_id})
+        else:
+            where = f"cluster {given.configuration.high_availability.cluster_id}, data directory {given.configuration.data.dir}"
+            click.echo(f"No cluster runs here ({where}). Commands wake one up when they need it.")
+        return exit_codes.OK
+    with connect(given.configuration) as client:
+        seen = _look(client)
+    if as_json:
+        echo_json({"running": True, **seen.to_json()})
+    else:
+        _show(console(), seen)
+    return exit_codes.OK
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    address: str
+    cluster: ClusterStatus
+    overview: ClusterOverview
+    engines: Sequence[EngineInfo]
+    queue: Queue
+    jobs: dict[JobStatus, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "address": self.address,
+            **dataclasses.asdict(self.cluster),
+            "slots": self.overview.slots,
+            "free_slots": self.overview.free_slots,
+            "engines": [dataclasses.asdict(e) for e in self.engines],
+            "jobs": {s.value: n for s, n in self.jobs.items()},
+            "queue": dataclasses.asdict(self.queue),
+        }
+
+
+def _look(client: ClusterClient) -> _Seen:
+    cluster = client.cluster_status()
+    jobs = Counter(j.status for j in client.jobs())
+    return _Seen(
+        address=client.addresses[0],
+        cluster=cluster,
+        overview=client.overview(),
+        engines=client.engines(),
+        queue=client.queue(),
+        jobs={s: jobs[s] for s in JobStatus if jobs[s]},
+    )
+
+
+def _show(out: Console, seen: _Seen) -> None:
+    cluster = seen.cluster
+    out.print(plain(f"cluster {cluster.cluster_id}", "bold"), plain(seen.address))
+    print_facts(out, _facts(seen))
+    if seen.engines:
+        numbers = ["cores", "slots", "free"]
+        table = new_table("engine", "master", "memory", *numbers, "state", "address", right=numbers)
+        for e in seen.engines:
+            foreign = ", of somebody else" if e.foreign else ""
+            table.add_row(
+                plain(e.engine_id),
+                plain(e.master),
+                plain(e.memory),
+                str(e.cores or "?"),
+                str(e.slots),
+                str(e.free),
+                plain(e.state + foreign),
+                plain(e.address),
+            )
+        out.print()
+        out.print(table)
+
+
+def _facts(seen: _Seen) -> Iterator[tuple[str, Text]]:
+    cluster, node = seen.cluster, seen.cluster.node
+    yield "version", plain(cluster.version)
+    led = f"{cluster.leader} (epoch {cluster.epoch})" if cluster.leader else "nobody at the moment"
+    yield "leader", plain(led, "" if cluster.leader else "yellow")
+    if node:
+        up = span(time.time() - float(node.get("started") or 0) / 1000)
+        yield "node", plain(f"process {node.get('pid')} on {node.get('host')}, up for {up}")
+    yield "high availability", plain(cluster.high_availability)
+    yield (
+        "slots",
+        plain(f"{seen.overview.free_slots} of {seen.overview.slots} free on {count(len(seen.engines), 'engine')}"),
+    )
+    jobs = Text("none")
+    if seen.jobs:
+        jobs = Text(", ").join(Text(f"{n} ").append_text(status_text(s)) for s, n in seen.jobs.items())
+    yield "jobs", jobs
+    yield "queue", plain(f"{count(seen.queue.waiting, 'job')} waiting" if seen.queue.waiting else "empty")

@@ -1,0 +1,97 @@
+"""What commands that concern jobs have in common: which cluster they talk to, how a job is named."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from firesteel.cli.connection import Connection, is_awake, open_connection, with_addresses
+from firesteel.cli.options import Given, configured, split_definitions
+from firesteel.client.discovery import connect
+from firesteel.config import load_configuration
+from firesteel.errors import FiresteelError
+
+_MOST_COMPLETIONS = 100
+_COMPLETION_SECONDS = "1 s"
+
+
+class CheckedCommand(click.Command):
+    """Has its whole command line looked at by `check` before a cluster is looked for, or even woken up."""
+
+    def __init__(self, *args: Any, check: Callable[[click.Context], None], **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self._check = check
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(context, args)
+        if not context.resilient_parsing:
+            self._check(context)
+        return rest
+
+
+address_option = click.option(
+    "-m",
+    "--jobmanager",
+    "address",
+    metavar="ADDRESS",
+    help="Cluster to talk to: host:port or a URL, several with commas.",
+)
+
+
+def attached(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `connected`, for commands about jobs that are there: a cluster that is awake is taken as it is.
+
+    With which settings it was started matters to those who want something run, and to nobody who wants to look.
+    """
+
+    @address_option
+    @configured
+    @functools.wraps(function)
+    def wrapper(given: Given, address: str | None, **rest: Any) -> Any:
+        with _attach(given, address) as cluster:
+            return function(cluster=cluster, **rest)
+
+    return wrapper
+
+
+@contextlib.contextmanager
+def _attach(given: Given, address: str | None) -> Iterator[Connection]:
+    given = addressed(given, address)
+    if given.configuration.client.addresses or not is_awake(given):
+        with open_connection(given) as cluster:
+            yield cluster
+    else:
+        with connect(given.configuration) as client:
+            yield Connection(given, client, local=True)
+
+
+def addressed(given: Given, address: str | None) -> Given:
+    return given if address is None else with_addresses(given, address)
+
+
+def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The jobs of the cluster that is meant, if it is awake; whatever goes wrong, there is nothing to propose."""
+    try:
+        options, variables = split_definitions(context.params.get("definitions") or ())
+        options["client.timeout"] = _COMPLETION_SECONDS
+        file: Path | None = context.params.get("config_file")
+        given = Given(load_configuration(file=file, overrides=options), options, variables, file)
+        given = addressed(given, context.params.get("address"))
+        if not is_awake(given):
+            return []
+        with connect(given.configuration) as client:
+            jobs = [j for j in client.jobs() if j.job_id.startswith(incomplete.lower())]
+    except (FiresteelError, click.ClickException, OSError):
+        return []
+    newest = sorted(jobs, key=lambda j: j.started_at, reverse=True)[:_MOST_COMPLETIONS]
+    return [CompletionItem(j.job_id, help=f"{j.name} {j.status.value}") for j in newest]
+
+
+job_argument = click.argument("job", shell_complete=complete_jobs)
+json_option = click.option("--json", "as_json", is_flag=True)

@@ -1,0 +1,174 @@
+"""`firesteel cluster gc`: what was left behind on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import click
+
+from firesteel.cli import exit_codes
+from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import console, echo_json, new_table, plain
+from firesteel.config import Configuration
+from firesteel.config.sections import HaType
+from firesteel.config.values import seconds, show_seconds
+from firesteel.ha.protocols import Epoch
+from firesteel.ha.services import DATABASE, open_high_availability
+from firesteel.resourcemanager.gc import JobsKnown, Kind, Leftover, Places, find_leftovers, remove
+from firesteel.resourcemanager.provider import cluster_directory
+
+logger = logging.getLogger(__name__)
+
+CONTEND_SECONDS = 1.5
+"""Enough to be granted leadership that is free, or whose holder is gone from this machine."""
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+    try:
+        return seconds(value)
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is no duration; write 10 min, 1 h or 0 s") from None
+
+
+@click.command()
+@click.option("--remove", "removing", is_flag=True, help="Remove what is listed.")
+@click.option("--checkpoints", "with_checkpoints", is_flag=True, help="Remove checkpoints too: they are data.")
+@click.option(
+    "--older-than", default="10 min", callback=_duration, metavar="DURATION", help="Leave younger things alone."
+)
+@click.option("--json", "as_json", is_flag=True)
+@configured
+def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, as_json: bool) -> int:
+    """List what was left behind: engines that nobody needs, and files of jobs that nobody knows.
+
+    Checkpoints count as left behind when no job of this data directory and this cluster is theirs. Look twice where
+    several clusters write to one state.checkpoints.dir.
+    """
+    configuration = given.configuration
+    if configuration.high_availability.type is HaType.NONE:
+        click.echo(
+            "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "
+            "files and all checkpoints are left alone.",
+            err=True,
+        )
+    kinds = set(Kind) if with_checkpoints else set(Kind) - {Kind.CHECKPOINTS}
+    found, failed = asyncio.run(_collect(configuration, kinds if removing else set(), older_than))
+    kept = [x for x in found if x.kind not in kinds]
+    if as_json:
+        rows = [
+            {**dataclasses.asdict(x), "removed": removing and x not in kept and x not in failed, "error": failed.get(x)}
+            for x in found
+        ]
+        echo_json(rows)
+    else:
+        _show(found)
+    for leftover, error in failed.items():
+        click.echo(f"{click.style('error', fg='red')}: {leftover.kind} {leftover.what}: {error}", err=True)
+    if found and not as_json:
+        if removing:
+            click.echo(f"{len(found) - len(kept) - len(failed)} removed.")
+        if kept and removing:
+            click.echo(f"{len(kept)} checkpoints stay; `--checkpoints` removes them too.")
+        if not removing:
+            click.echo("`firesteel cluster gc --remove` removes them; checkpoints only with `--checkpoints`.")
+    return exit_codes.FAILED if failed else exit_codes.OK
+
+
+async def _collect(
+    configuration: Configuration, removing: set[Kind], older_than: float
+) -> tuple[list[Leftover], dict[Leftover, str]]:
+    """Find, and remove those of the kinds `removing`; with what could not be removed."""
+    places = _places(configuration)
+    failed: dict[Leftover, str] = {}
+    async with jobs_known(configuration) as known:
+        found = await asyncio.to_thread(find_leftovers, places, known, older_than=older_than)
+        for leftover in found:
+            if leftover.kind in removing:
+                try:
+                    await asyncio.to_thread(remove, leftover, places, grace=configuration.engine.stop_timeout)
+                except OSError as error:
+                    failed[leftover] = str(error)
+    return found, failed
+
+
+def _show(found: list[Leftover]) -> None:
+    if not found:
+        click.echo("Nothing was left behind.")
+        return
+    table = new_table("kind", "what", "size", "age", "why", right=["size"])
+    for leftover in found:
+        size = "" if leftover.size is None else f"{leftover.size / 2**20:.1f} MiB"
+        shown = "" if leftover.since is None else show_seconds(float(round(time.time() - leftover.since)))
+        table.add_row(leftover.kind.value, plain(leftover.what), size, shown, plain(leftover.why))
+    console().print(table)
+
+
+def _places(configuration: Configuration) -> Places:
+    data_dir = configuration.data.dir
+    return Places(
+        data_dir=data_dir,
+        cluster_dir=cluster_directory(configuration),
+        checkpoints=configuration.state.checkpoints_dir,
+    )
+
+
+@contextlib.asynccontextmanager
+async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
+    """Which jobs may need something: those of the HA store.
+
+    Whether anybody leads is found out by trying to: whoever is granted leadership knows that nobody else acts, for as long
+    as it keeps it.
+    """
+    known = JobsKnown(
+        live=frozenset(),
+        retained=frozenset(),
+        asked_at=time.time(),
+        cluster_known=configuration.high_availability.type is not HaType.NONE,
+    )
+    if not known.cluster_known or not _has_store(configuration):
+        yield known
+        return
+    services = await open_high_availability(configuration)
+    try:
+        leads = _Leads()
+        await services.election("firesteel cluster gc").start(leads)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(leads.granted.wait(), CONTEND_SECONDS)
+        # Asked for after that: a leader that went a moment ago has written all it will ever write.
+        graphs = {path.rpartition("/")[2] for path in await services.store.paths("graphs")}
+        results = {path.rpartition("/")[2] for path in await services.store.paths("results")}
+        yield dataclasses.replace(
+            known,
+            live=frozenset(graphs),
+            retained=frozenset(results),
+            # A job that has its result waits for its clean-up only, which needs no engine.
+            cluster_live=not leads.granted.is_set() or bool(graphs - results),
+        )
+    finally:
+        await services.close()
+
+
+def _has_store(configuration: Configuration) -> bool:
+    """A cluster that was never started has no database, and to look is no reason to make one."""
+    return configuration.high_availability.sql_url is not None or (configuration.data.dir / DATABASE).exists()
+
+
+class _Leads:
+    """Listens to an election that is entered only to see whether it can be won."""
+
+    def __init__(self) -> None:
+        self.granted = asyncio.Event()
+
+    def on_grant(self, _epoch: Epoch) -> None:
+        self.granted.set()
+
+    def on_revoke(self) -> None:
+        self.granted.clear()
+
+    def on_error(self, error: Exception) -> None:
+        logger.warning("the election could not be entered: %s", error)

@@ -1,0 +1,135 @@
+"""The cluster of this machine, for commands that name none: found if it is awake, else woken up.
+
+It is one node in the background that outlives the command, keeps its engine warm for the next one, and goes to sleep when
+nobody has needed it for `local-cluster.idle-timeout`. All that it knows is in the data directory, so it wakes up as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firesteel.cli.options import Given
+from firesteel.client.discovery import LocalCluster, find_local, rest_file
+from firesteel.client.errors import ClusterError
+from firesteel.config.fingerprint import differing, fingerprint
+from firesteel.config.values import show_seconds
+from firesteel.errors import FiresteelError
+from firesteel.files import private_dir, read_json, tail
+
+WAKE_SECONDS = 60.0
+POLL_SECONDS = 0.02
+LOG = "node.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    cluster: LocalCluster
+    anew: bool
+    """It was not awake before."""
+
+
+def awake(given: Given) -> Started:
+    """The cluster of this machine, awake, with the settings that the command was given."""
+    with _one_at_a_time(given):
+        found = find_local(given.configuration)
+        if found is not None:
+            differences = differing(_settings_of(given), fingerprint(given.configuration))
+            if not differences:
+                return Started(found, anew=False)
+            _make_way(given, found, differences)
+        return Started(start_node(given, woken=True, extra={"rest.port": "0"}), anew=True)
+
+
+def start_node(
+    given: Given, *, woken: bool, extra: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+) -> LocalCluster:
+    """Start a node in the background, and return once it serves. Raises FiresteelError with what it said otherwise."""
+    directory = private_dir(rest_file(given.configuration).parent)
+    log = directory / LOG
+    command = [sys.executable, "-m", "firesteel.entrypoint"]
+    if given.config_file is not None:
+        command += ["--config", str(given.config_file.absolute())]
+    # As arguments, settings that are secret would be there for all to see (S27).
+    command.append("--definitions-from-stdin")
+    definitions = json.dumps({**given.overrides, **(extra or {})}).encode()
+    command += arguments
+    if woken:
+        command.append("--woken")
+    with log.open("ab") as output:
+        begin = output.tell()
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+        pipe.write(definitions)
+    deadline = time.monotonic() + WAKE_SECONDS
+    while time.monotonic() < deadline:
+        found = find_local(given.configuration)
+        if found is not None and found.process.pid == child.pid:
+            child.returncode = 0  # it outlives us by design
+            return found
+        if child.poll() is not None:
+            raise FiresteelError(f"the cluster did not start:\n{_since(log, begin)}")
+        time.sleep(POLL_SECONDS)
+    child.kill()
+    child.wait()
+    raise FiresteelError(f"the cluster did not start within {show_seconds(WAKE_SECONDS)}:\n{_since(log, begin)}")
+
+
+def _settings_of(given: Given) -> dict[str, str]:
+    data = read_json(rest_file(given.configuration)) or {}
+    settings = data.get("settings")
+    return settings if isinstance(settings, dict) else {}
+
+
+def _make_way(given: Given, found: LocalCluster, differences: list[str]) -> None:
+    """A cluster that was woken up with other settings and has nothing to do is put to sleep; any other is somebody's."""
+    from firesteel.client.cluster import ClusterClient
+
+    data = read_json(rest_file(given.configuration)) or {}
+    shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
+    how = "stop it with `firesteel cluster stop`, leave the settings out, or use another high-availability.cluster-id"
+    if not data.get("woken"):
+        raise FiresteelError(f"the cluster that runs here was started with other settings ({shown}); {how}")
+    with contextlib.suppress(ClusterError, OSError), ClusterClient(found.address, token=found.token) as client:
+        running = [j for j in client.jobs() if not j.status.terminal]
+        if running:
+            raise FiresteelError(
+                f"the cluster that is awake here was woken up with other settings ({shown}), and {len(running)} of its jobs "
+                f"still run; wait for them, or {how}"
+            )
+        client.shut_down()
+    if not found.process.wait(WAKE_SECONDS):
+        raise FiresteelError(f"the cluster that was awake here (process {found.process.pid}) does not end; end it")
+
+
+def _since(log: Path, begin: int) -> str:
+    try:
+        with log.open("rb") as f:
+            f.seek(begin)
+            text = f.read(1 << 16).decode(errors="replace").strip()
+    except OSError:
+        text = ""
+    return text or tail(log, 10)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(given: Given) -> Iterator[None]:
+    """Two commands at once wake up one cluster."""
+    directory = private_dir(rest_file(given.configuration).parent)
+    with (directory / "wake.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

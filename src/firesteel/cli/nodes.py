@@ -1,0 +1,195 @@
+"""`firesteel cluster start` and `stop`: the node of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from firesteel.cli import exit_codes
+from firesteel.cli.command_line import CheckedCommand, address_option, addressed, json_option
+from firesteel.cli.connection import is_awake
+from firesteel.cli.local_cluster import LOG, WAKE_SECONDS, start_node
+from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import count, echo_json
+from firesteel.client.discovery import LocalCluster, connect, find_local, rest_file
+from firesteel.config import load_configuration
+from firesteel.config.fingerprint import differing, fingerprint
+from firesteel.config.sections import Authentication, HaType
+from firesteel.config.values import show_seconds
+from firesteel.errors import FiresteelError
+from firesteel.files import read_json
+
+# -- start ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--foreground", is_flag=True, help="Be the node, with its log here, until a signal ends it.")
+@json_option
+@configured
+def start(given: Given, foreground: bool, as_json: bool) -> int:
+    """Start a node in the background that stays until it is stopped. One that runs already is left as it is."""
+    found = find_local(given.configuration)
+    if found is not None and not (_was_woken(given) and _put_to_sleep(given, found)):
+        _runs_already(given, found, as_json)
+        return exit_codes.OK
+    if foreground:
+        _become_node(given)
+    started = start_node(given, woken=False)
+    if as_json:
+        echo_json({**_described(given, started), "started": True})
+    else:
+        click.echo(f"Cluster {_name(given)} serves at {started.address} (process {started.process.pid}).")
+        _hints(given, started)
+    return exit_codes.OK
+
+
+def _runs_already(given: Given, found: LocalCluster, as_json: bool) -> None:
+    if as_json:
+        echo_json({**_described(given, found), "started": False})
+        return
+    click.echo(f"Cluster {_name(given)} runs already, at {found.address} (process {found.process.pid}).")
+    settings = (read_json(rest_file(given.configuration)) or {}).get("settings") or {}
+    if differences := differing(settings, fingerprint(given.configuration)):
+        click.echo(f"It was started with other settings: {', '.join(differences)}.")
+    if _was_woken(given):
+        idle = show_seconds(given.configuration.local_cluster.idle_timeout)
+        click.echo(f"A command woke it up, and it ends {idle} after its last job; start one that stays then.")
+
+
+def _hints(given: Given, started: LocalCluster) -> None:
+    click.echo(f"  log                     {rest_file(given.configuration).parent / LOG}")
+    click.echo("  firesteel list          its jobs\n  firesteel cluster stop  ends it; jobs go on")
+    if Authentication.TOKEN in given.configuration.security.authentication:
+        host = urlsplit(started.address).netloc
+        click.echo("Flink's own command line, and everybody who is not you, needs a token:")
+        click.echo("  TOKEN=$(firesteel cluster token create NAME)")
+        click.echo(f'  FLINK_REST_CLIENT_HEADERS="Authorization:Bearer $TOKEN" flink list -m {host}')
+
+
+def _described(given: Given, node: LocalCluster) -> dict[str, Any]:
+    return {
+        "cluster_id": _name(given),
+        "address": node.address,
+        "pid": node.process.pid,
+        "log": str(rest_file(given.configuration).parent / LOG),
+    }
+
+
+def _was_woken(given: Given) -> bool:
+    return bool((read_json(rest_file(given.configuration)) or {}).get("woken"))
+
+
+def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
+    """End a node that a command woke up, to make room for one that stays; False when it has something to do."""
+    with connect(_with(given, **{"client.addresses": ""}).configuration) as client:
+        if any(not j.status.terminal for j in client.jobs()):
+            return False
+        client.shut_down()
+    _wait_for_end(found)
+    return True
+
+
+def _become_node(given: Given) -> NoReturn:
+    command = [sys.executable, "-m", "firesteel.entrypoint"]
+    if given.config_file is not None:
+        command += ["--config", str(given.config_file.absolute())]
+    # As arguments, settings that are secret would be there for all to see (S27).
+    with tempfile.TemporaryFile() as definitions:
+        definitions.write(json.dumps(dict(given.overrides)).encode())
+        definitions.seek(0)
+        os.dup2(definitions.fileno(), 0)
+    sys.stdout.flush()
+    os.execv(sys.executable, [*command, "--definitions-from-stdin"])  # noqa: S606 - an argv array, no shell
+
+
+# -- stop -----------------------------------------------------------------------------------------------------------
+
+
+def _check_stop(context: click.Context) -> None:
+    if context.params["everything"] and context.params["address"] is not None:
+        raise click.UsageError("--all is for the clusters of this machine; leave out -m", context)
+
+
+@click.command(cls=CheckedCommand, check=_check_stop)
+@click.option("-a", "--all", "everything", is_flag=True, help="The nodes of all clusters in this data directory.")
+@json_option
+@address_option
+@configured
+def stop(given: Given, address: str | None, everything: bool, as_json: bool) -> int:
+    """End the node of this machine, or with -m the one that leads there. Running jobs go on; the next node takes them over."""
+    stopped = [_stop(one) for one in (_all_clusters(given) if everything else [addressed(given, address)])]
+    if as_json:
+        echo_json([s for s in stopped if s is not None])
+        return exit_codes.OK
+    for s in stopped:
+        if s is not None:
+            _tell(s)
+    if not any(stopped):
+        click.echo("No cluster runs here.")
+    return exit_codes.OK
+
+
+def _stop(given: Given) -> dict[str, Any] | None:
+    """None when there is nothing to stop."""
+    if not is_awake(given):
+        return None
+    local = None if given.configuration.client.addresses else find_local(given.configuration)
+    with connect(given.configuration) as client:
+        told = client.cluster_status()
+        running = sum(not j.status.terminal for j in client.jobs())
+        client.shut_down()
+        address = client.addresses[0]
+    if local is not None:
+        _wait_for_end(local)
+    return {
+        "cluster_id": told.cluster_id,
+        "address": local.address if local else address,
+        "pid": local.process.pid if local else None,
+        "jobs_running": running,
+        "high_availability": told.high_availability,
+    }
+
+
+def _tell(stopped: dict[str, Any]) -> None:
+    who = f"Cluster {stopped['cluster_id']} at {stopped['address']}"
+    click.echo(f"{who} has ended." if stopped["pid"] else f"{who}: the node that leads was told to end.")
+    running = stopped["jobs_running"]
+    if running and stopped["high_availability"] == HaType.NONE.value:
+        go = "goes" if running == 1 else "go"
+        click.echo(
+            f"{count(running, 'job')} {go} on without it, and nobody takes over: high-availability.type is none."
+        )
+    elif running:
+        who = "it" if running == 1 else "them"
+        go = "goes" if running == 1 else "go"
+        click.echo(f"{count(running, 'job')} {go} on without it; the next start takes {who} over.")
+
+
+def _all_clusters(given: Given) -> Iterator[Given]:
+    for file in sorted(given.configuration.data.dir.glob(f"clusters/*/{rest_file(given.configuration).name}")):
+        yield _with(given, **{"high-availability.cluster-id": file.parent.name, "client.addresses": ""})
+
+
+def _with(given: Given, **settings: str) -> Given:
+    overrides = {**given.overrides, **settings}
+    configuration = load_configuration(file=given.config_file, overrides=overrides)
+    return Given(configuration, overrides, given.variables, given.config_file)
+
+
+def _wait_for_end(node: LocalCluster) -> None:
+    if not node.process.wait(WAKE_SECONDS):
+        raise FiresteelError(
+            f"the node at {node.address} (process {node.process.pid}) was asked to end, and still runs after "
+            f"{show_seconds(WAKE_SECONDS)}; if another node led, ask again, else see its log"
+        )
+
+
+def _name(given: Given) -> str:
+    return given.configuration.high_availability.cluster_id

@@ -1,0 +1,171 @@
+"""`firesteel stop`, `savepoint`, `checkpoint`: what can be done to a job that goes on, or ends in order."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from firesteel.cli import exit_codes
+from firesteel.cli.command_line import CheckedCommand, attached, complete_jobs, job_argument, json_option
+from firesteel.cli.connection import Connection
+from firesteel.cli.tables import echo_json
+from firesteel.cli.triggers import Outcome, see_through, trigger_id_option
+from firesteel.client.model import Answer
+from firesteel.client.operations import CHECKPOINT, DISPOSAL, SAVEPOINT, STOP
+from firesteel.types import JobID
+
+
+def _check_stop(context: click.Context) -> None:
+    given = context.params
+    if given["without"] and given["target"] is not None:
+        raise click.UsageError("-p says where the savepoint goes, and --no-savepoint that there is none", context)
+
+
+@click.command(cls=CheckedCommand, check=_check_stop)
+@job_argument
+@click.option(
+    "-p",
+    "--savepoint-path",
+    "--savepointPath",
+    "target",
+    metavar="DIR",
+    help="Directory for the savepoint; by default that of the cluster.",
+)
+@click.option(
+    "-d",
+    "--drain",
+    is_flag=True,
+    help="As Flink has it; a job always stops after the batch that it is at, so that nothing is left half done.",
+)
+@click.option("--no-savepoint", "without", is_flag=True, help="Stop without one; the checkpoint is kept.")
+@trigger_id_option("stop")
+@json_option
+@attached
+def stop(
+    cluster: Connection, job: str, target: str | None, drain: bool, without: bool, known: str | None, as_json: bool
+) -> int:
+    """Let the streaming JOB end after the batch that it is at, and take a savepoint."""
+    job_id = cluster.job(job).job_id
+    if known is None:
+        _say(f"Stopping job {job_id}{' without' if without else ' with'} a savepoint.")
+    wish = {"targetDirectory": target, "drain": drain, "savepoint": not without}
+    outcome = see_through(cluster, STOP, wish, job_id=job_id, known=known, ask=f"firesteel stop {job_id}")
+    location = _location(outcome)
+    if as_json:
+        echo_json(outcome.to_json(job_id, location=location))
+    elif without:
+        kept = f" Its checkpoint is kept in {location}." if location else ""
+        click.echo(f"Job {job_id} has stopped.{kept}")
+    else:
+        _completed(location)
+    return exit_codes.OK
+
+
+def _check_savepoint(context: click.Context) -> None:
+    given = context.params
+    if given["disposed"] is None and given["job"] is None:
+        raise click.UsageError("Missing argument 'JOB'; or give --dispose PATH", context)
+    if given["disposed"] is not None:
+        if given["job"] is not None:
+            raise click.UsageError("--dispose takes the path of a savepoint and no JOB", context)
+        if given["detached"]:
+            raise click.UsageError("--detached is for taking a savepoint", context)
+
+
+@click.command(cls=CheckedCommand, check=_check_savepoint)
+@click.argument("job", required=False, shell_complete=complete_jobs)
+@click.argument("target", metavar="[DIR]", required=False)
+@click.option("-d", "--dispose", "disposed", metavar="PATH", help="Delete this savepoint instead of taking one.")
+@click.option("--detached", is_flag=True, help="Do not wait for it; print the id under which it was triggered.")
+@trigger_id_option("savepoint")
+@json_option
+@attached
+def savepoint(
+    cluster: Connection,
+    job: str | None,
+    target: str | None,
+    disposed: str | None,
+    detached: bool,
+    known: str | None,
+    as_json: bool,
+) -> int:
+    """Take a savepoint of the running streaming JOB, below DIR or where the cluster has its savepoints.
+
+    Deleting one is for admins.
+    """
+    if disposed is not None:
+        return _dispose(cluster, disposed, known, as_json)
+    assert job is not None
+    job_id = cluster.job(job).job_id
+    outcome = take_savepoint(cluster, job_id, target, known=known, wait=not detached)
+    if as_json:
+        echo_json(outcome.to_json(job_id, location=_location(outcome)))
+    elif outcome.result is None:
+        click.echo(f"Savepoint triggered for job {job_id}. Trigger id: {outcome.trigger_id}")
+    else:
+        _completed(_location(outcome))
+    return exit_codes.OK
+
+
+def take_savepoint(
+    cluster: Connection,
+    job_id: JobID,
+    target: str | None,
+    *,
+    cancel: bool = False,
+    known: str | None = None,
+    wait: bool = True,
+) -> Outcome:
+    if known is None:
+        _say(f"Triggering savepoint for job {job_id}.")
+    wish = {"target-directory": target, "cancel-job": cancel}
+    ask = f"firesteel savepoint {job_id}"
+    return see_through(cluster, SAVEPOINT, wish, job_id=job_id, known=known, ask=ask, wait=wait)
+
+
+def _dispose(cluster: Connection, path: str, known: str | None, as_json: bool) -> int:
+    if known is None:
+        _say(f"Disposing savepoint '{path}'.")
+    ask = f"firesteel savepoint --dispose {shlex.quote(path)}"
+    outcome = see_through(cluster, DISPOSAL, {"savepoint-path": path}, job_id=None, known=known, ask=ask)
+    if as_json:
+        echo_json(outcome.to_json(None, disposed=path))
+    else:
+        click.echo(f"Savepoint '{path}' disposed.")
+    return exit_codes.OK
+
+
+@click.command()
+@job_argument
+@trigger_id_option("checkpoint")
+@json_option
+@attached
+def checkpoint(cluster: Connection, job: str, known: str | None, as_json: bool) -> int:
+    """Wait until all that the streaming JOB has read up to now is committed, and tell up to which batch that is."""
+    job_id = cluster.job(job).job_id
+    if known is None:
+        _say(f"Triggering checkpoint for job {job_id}.")
+    wish = {"checkpointType": "CONFIGURED"}
+    outcome = see_through(cluster, CHECKPOINT, wish, job_id=job_id, known=known, ask=f"firesteel checkpoint {job_id}")
+    number = Answer(outcome.result, "the checkpoint").integer("checkpointId")
+    if as_json:
+        echo_json(outcome.to_json(job_id, checkpoint_id=number))
+    elif number < 0:
+        click.echo(f"Job {job_id} has not committed a batch yet.")
+    else:
+        click.echo(f"Checkpoint {number} for job {job_id} completed.")
+    return exit_codes.OK
+
+
+def _location(outcome: Outcome) -> str | None:
+    return None if outcome.result is None else outcome.result.get("location") or None
+
+
+def _completed(location: str | None) -> None:
+    click.echo(f"Savepoint completed. Path: {location}")
+
+
+def _say(text: str) -> None:
+    """What is under way; the result alone goes to the standard output."""
+    click.echo(text, err=True)

@@ -1,0 +1,130 @@
+"""`firesteel cluster token`: who may talk to the cluster from elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+import click
+from rich.text import Text
+
+from firesteel.cli import exit_codes
+from firesteel.cli.command_line import json_option
+from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import console, echo_json, moment, new_table, plain
+from firesteel.config.sections import Authentication, Role
+from firesteel.config.values import seconds
+from firesteel.errors import FiresteelError
+from firesteel.rest.security.principals import EVERYBODY
+from firesteel.rest.security.tokens import TokenFile, TokenInfo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def token() -> None:
+    """Bearer tokens. They are kept as hashes in `security.rest.tokens-file`; nodes notice changes within a second or two."""
+
+
+def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dt.timedelta | None:
+    if value is None:
+        return None
+    try:
+        lifetime = dt.timedelta(seconds=seconds(value))
+        _ = dt.datetime.now(dt.UTC) + lifetime
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"'{value}' is no duration; write 12 h or 30 d") from None
+    return lifetime
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice([r.value for r in Role]),
+    default=Role.OPERATOR.value,
+    help="viewer looks at jobs, operator submits and ends them, admin does everything to everybody's; operator when not given.",
+)
+@click.option(
+    "--owner",
+    help="Whose jobs it is for; NAME when not given, and '*', which is everybody, for an admin.",
+)
+@click.option(
+    "--expires", "lifetime", metavar="DURATION", callback=_lifetime, help="How long it is valid, such as 30 d."
+)
+@json_option
+@configured
+def create(given: Given, name: str, role: str, owner: str | None, lifetime: dt.timedelta | None, as_json: bool) -> int:
+    """Make a token that is called NAME, and print it. It is shown this once, and only its hash is kept."""
+    file = _file(given)
+    expires = None if lifetime is None else dt.datetime.now(dt.UTC) + lifetime
+    owner = owner or (EVERYBODY if role == Role.ADMIN.value else name)
+    try:
+        made = file.create(name, Role(role), owner, expires)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if as_json:
+        [info] = [t for t in file.list() if made.startswith(f"fst_{t.id}_")]
+        echo_json({**_json(info), "token": made})
+    else:
+        click.echo(made)
+    return exit_codes.OK
+
+
+@token.command("list")
+@json_option
+@configured
+def list_tokens(given: Given, as_json: bool) -> int:
+    """List tokens, in the order in which they were made."""
+    found = _file(given).list()
+    if as_json:
+        echo_json([_json(t) for t in found])
+    elif found:
+        table = new_table("id", "name", "role", "owner", "created", "expires", whole=["id", "role"])
+        for t in found:
+            table.add_row(t.id, plain(t.name), t.role.value, plain(t.owner), moment(t.created.timestamp()), _expiry(t))
+        console().print(table)
+    else:
+        click.echo("No tokens. `firesteel cluster token create NAME` makes one.")
+    return exit_codes.OK
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@json_option
+@configured
+def revoke(given: Given, token_id: str, as_json: bool) -> int:
+    """Make the token with this ID, or the only one whose id begins with it, useless."""
+    file = _file(given)
+    found = [t for t in file.list() if token_id and t.id.startswith(token_id.lower())]
+    if len(found) > 1:
+        raise FiresteelError(f"{len(found)} tokens begin with '{token_id}'; give more digits")
+    if not found or not file.revoke(found[0].id):
+        raise FiresteelError(f"there is no token {token_id}; `firesteel cluster token list` shows those there are")
+    if as_json:
+        echo_json({"revoked": found[0].id})
+    else:
+        click.echo(f"Token {found[0].id} ({found[0].name}) is revoked.")
+    return exit_codes.OK
+
+
+def _file(given: Given) -> TokenFile:
+    security = given.configuration.security
+    if Authentication.TOKEN not in security.authentication:
+        shown = ", ".join(a.value for a in security.authentication)
+        click.echo(f"note: security.rest.authentication is {shown}, so that nobody is asked for a token.", err=True)
+    return TokenFile(security.tokens_file)
+
+
+def _json(info: TokenInfo) -> dict[str, Any]:
+    return {
+        **dataclasses.asdict(info),
+        "created": info.created.isoformat(),
+        "expires": info.expires.isoformat() if info.expires else None,
+    }
+
+
+def _expiry(info: TokenInfo) -> Text:
+    if info.expires is None:
+        return Text("never")
+    over = info.expires <= dt.datetime.now(dt.UTC)
+    return Text(moment(info.expires.timestamp()) + (", it is over" if over else ""), style="red" if over else "")

@@ -1,0 +1,61 @@
+"""Talking to a cluster from Python: blocking and asynchronous, following the leader, repeating what can be repeated.
+
+discovery    which cluster: `connect`
+cluster      ClusterClient and AsyncClusterClient: submitting, listing, the cluster itself
+job          JobClient and AsyncJobClient: one job
+caller       one request to whichever node answers; over `endpoints` (which one, when) and `transport` (httpx)
+requests     what is asked, and what an error answer means; `model` is what the other answers mean
+events       the parser of event streams; `listening` reads them
+artifacts    the local files of a graph, uploaded
+"""
+
+from __future__ import annotations
+
+from .cluster import AsyncClusterClient, ClusterClient
+from .discovery import LocalCluster, connect, connect_async, find_local
+from .errors import ClusterError, ClusterUnreachableError, JobCanceledError, JobFailedError, JobTimeoutError
+from .events import JobEvent
+from .job import AsyncJobClient, JobClient
+from .model import (
+    AttemptInfo,
+    ClusterOverview,
+    ClusterStatus,
+    EngineInfo,
+    HistoryPage,
+    Identity,
+    JobException,
+    JobResult,
+    JobSummary,
+    LogInfo,
+    Queue,
+    QueuedJob,
+)
+
+__all__ = [
+    "AsyncClusterClient",
+    "AsyncJobClient",
+    "AttemptInfo",
+    "ClusterClient",
+    "ClusterError",
+    "ClusterOverview",
+    "ClusterStatus",
+    "ClusterUnreachableError",
+    "EngineInfo",
+    "HistoryPage",
+    "Identity",
+    "JobCanceledError",
+    "JobClient",
+    "JobEvent",
+    "JobException",
+    "JobFailedError",
+    "JobResult",
+    "JobSummary",
+    "JobTimeoutError",
+    "LocalCluster",
+    "LogInfo",
+    "Queue",
+    "QueuedJob",
+    "connect",
+    "connect_async",
+    "find_local",
+]

@@ -1,0 +1,380 @@
+"""A cluster, from outside: submitting jobs, finding them, looking at what they run on."""
+
+# ruff: noqa: ASYNC109 - the blocking twin has the same parameters, and no event loop that could interrupt it
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from firesteel.blob.keys import BlobKey, BlobRef
+from firesteel.client.archives import acceptable_name
+from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
+from firesteel.client.caller import Caller
+from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
+from firesteel.client.events import JobEvent
+from firesteel.client.job import AsyncJobClient, JobClient
+from firesteel.client.listening import follow
+from firesteel.client.model import (
+    Answer,
+    ClusterOverview,
+    ClusterStatus,
+    EngineInfo,
+    HistoryPage,
+    Identity,
+    JobSummary,
+    Queue,
+)
+from firesteel.client.operations import DISPOSAL, carry_out
+from firesteel.client.requests import Request, get, with_json
+from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
+from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, Problem
+from firesteel.types import new_job_id, parse_job_id
+
+if TYPE_CHECKING:
+    from firesteel.jobgraph import Job, JobGraph
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT = 60.0
+Rediscover = Callable[[], Location | None]
+
+
+class AsyncClusterClient:
+    """A cluster. Every call goes on until a node answers, or `timeout` seconds have passed without.
+
+    What is asked can be asked again: a job and an operation carry an id that is chosen here, so that a request whose answer was
+    lost is repeated and still happens once. Redirects are not followed, and the token is sent to the given addresses only.
+
+    Args:
+        addresses: nodes, as `http://host:port` or `https://host:port`; any of them will do, as each forwards to the leader.
+        token: bearer token to show.
+        ca: PEM file with the authorities that nodes are trusted by; by default those of this machine.
+        certificate: PEM file with the client's own certificate and key.
+        timeout: how long to go on asking when no node answers, in seconds.
+        rediscover: says where the cluster is by now, for one whose addresses change; asked when a node does not answer.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str] | str,
+        *,
+        token: str | None = None,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        timeout: float = TIMEOUT,
+        rediscover: Rediscover | None = None,
+    ) -> None:
+        known = parse_addresses(addresses)
+        transport = AsyncTransport(settings_of(known, ca=ca, certificate=certificate))
+        self._caller = _caller(known, token, transport, timeout, rediscover)
+
+    @classmethod
+    def _over(cls, caller: Caller) -> AsyncClusterClient:
+        made = cls.__new__(cls)
+        made._caller = caller
+        return made
+
+    async def __aenter__(self) -> AsyncClusterClient:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Jobs go on."""
+        await self._caller.close()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The nodes that are known, the one that answered last first."""
+        return self._caller.addresses
+
+    # -- jobs -------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        graph: JobGraph | Job | Mapping[str, Any],
+        *,
+        job_id: str | None = None,
+        priority: int = 0,
+        client_heartbeat_timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+        artifacts_from: Path | str | None = None,
+        upload: bool = True,
+    ) -> AsyncJobClient:
+        """Upload the local files of a graph, and submit it. Returns once the job is durable.
+
+        Args:
+            graph: what to run: a JobGraph, a Job, or the same as plain JSON.
+            job_id: 32 hex digits; by default new ones. Submitting the same under the same id again is the same job.
+            priority: jobs with a higher one get a slot first.
+            client_heartbeat_timeout: the cluster cancels the job when `heartbeat` is not called for so many seconds.
+            variables: values of the variables that a graph in plain JSON declares.
+            artifacts_from: what relative paths of files that travel with the job are relative to; by default the working
+                directory.
+            upload: False when the cluster is on this machine and may use the files where they are, which needs an admin.
+
+        Raises:
+            InvalidPipelineError: a file that the graph names is not there.
+            InvalidRequestError: the cluster does not accept the graph; has a problem for each reason.
+            DuplicateJobError: the id belongs to another job.
+        """
+        chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
+        base = Path(artifacts_from) if artifacts_from is not None else None
+        plain = _plain(graph)
+        content: dict[str, Any] = {
+            "jobId": chosen,
+            "graph": await upload_files(self._uploads, plain, base=base) if upload else plain,
+            "priority": priority,
+        }
+        if client_heartbeat_timeout is not None:
+            content["clientHeartbeatTimeout"] = round(client_heartbeat_timeout * 1000)
+        if variables is not None:
+            content["variables"] = dict(variables)
+        accepted = await self._caller.json(with_json("POST", "/jobs", content, conflict=DuplicateJobError))
+        return self.job(Answer(accepted, "the answer to a submission").text("jobId"))
+
+    def job(self, job_id: str) -> AsyncJobClient:
+        """The job of that id. Asks nothing of the cluster; ValueError when it is not an id."""
+        return AsyncJobClient(self._caller, parse_job_id(job_id))
+
+    async def jobs(self) -> tuple[JobSummary, ...]:
+        """All jobs that the caller may see, running and ended."""
+        return JobSummary.all_of(await self._caller.json(get("/jobs/overview")))
+
+    async def history(self, limit: int = 100, before: int | None = None) -> HistoryPage:
+        """Ended jobs, newest first, a page at a time; `before` is the `next` of the page before."""
+        query = {"limit": str(limit)} | ({} if before is None else {"before": str(before)})
+        return HistoryPage.of(await self._caller.json(get("/history", query)))
+
+    async def queue(self) -> Queue:
+        """Jobs that wait for a slot."""
+        return Queue.of(await self._caller.json(get("/queue")))
+
+    async def events(self) -> AsyncGenerator[JobEvent, None]:
+        """Changes of state of all jobs that the caller may see, for as long as one listens.
+
+        After the stream broke a `lost` event comes first: what happened meanwhile is in `jobs()`.
+        """
+        async for event in follow(self._caller, get("/events"), ends=False):
+            yield event
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    async def upload(self, source: Path | str | bytes, name: str | None = None) -> BlobRef:
+        """Bring a file to the cluster, unless it has it; gives the reference by which a graph names it.
+
+        Args:
+            source: path of the file, or its content.
+            name: under which a job sees it; by default that of the file. Characters that are not allowed are replaced.
+        """
+        content = source if isinstance(source, bytes) else Path(source)
+        if name is None:
+            name = content.name if isinstance(content, Path) else "file"
+        key = BlobKey(await self._caller.in_thread(lambda: _digest(content)))
+        ref = BlobRef(key, acceptable_name(name))
+        if not await self._has(key):
+            headers = {"content-type": "application/octet-stream", "x-content-sha256": key}
+            await self._caller.json(Request("POST", "/blobs", {}, content, headers))
+        return ref
+
+    async def upload_artifacts(self, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
+        """The graph with its local files uploaded, and named by their references. `submit` does this by itself."""
+        return await upload_artifacts(self._uploads, graph, base=base)
+
+    @property
+    def _uploads(self) -> Uploads:
+        return Uploads(self.upload, self._caller.in_thread)
+
+    async def _has(self, key: BlobKey) -> bool:
+        try:
+            await self._caller.call(get(f"/blobs/{key}/info", missing=BlobNotFoundError))
+        except BlobNotFoundError:
+            return False
+        return True
+
+    # -- the cluster ------------------------------------------------------------------------------------------------
+
+    async def overview(self) -> ClusterOverview:
+        return ClusterOverview.of(await self._caller.json(get("/overview")))
+
+    async def engines(self) -> tuple[EngineInfo, ...]:
+        """The Spark applications that jobs run on."""
+        return EngineInfo.all_of(await self._caller.json(get("/engines")))
+
+    async def whoami(self) -> Identity:
+        """Who the cluster takes this client for."""
+        return Identity.of(await self._caller.json(get("/whoami")))
+
+    async def cluster_status(self) -> ClusterStatus:
+        """Who leads, and what the node that answers tells of itself."""
+        return ClusterStatus.of(await self._caller.json(get("/cluster/status")))
+
+    async def shut_down(self) -> None:
+        """End the node that leads. Running jobs go on; another node of the cluster leads next, if there is one.
+
+        Not repeated once it may have arrived: it would end the next leader too. Raises ClusterError when no answer came.
+        """
+        await self._caller.call(Request("DELETE", "/cluster", once=True))
+
+    async def dispose_savepoint(self, path: str, *, timeout: float | None = None) -> None:
+        """Delete a savepoint. Raises SavepointError."""
+        await carry_out(self._caller, None, DISPOSAL, {"savepoint-path": path}, patience=timeout)
+
+
+class ClusterClient:
+    """A cluster. As AsyncClusterClient, and each call blocks until it is done. Several threads may share one.
+
+    with ClusterClient("http://127.0.0.1:8081", token=token) as cluster:
+        job = cluster.submit(graph)
+        job.result()
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str] | str,
+        *,
+        token: str | None = None,
+        ca: Path | None = None,
+        certificate: Path | None = None,
+        timeout: float = TIMEOUT,
+        rediscover: Rediscover | None = None,
+    ) -> None:
+        known = parse_addresses(addresses)
+        transport = BlockingTransport(settings_of(known, ca=ca, certificate=certificate))
+        self._cluster = AsyncClusterClient._over(_caller(known, token, transport, timeout, rediscover))
+
+    def __enter__(self) -> ClusterClient:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Jobs go on."""
+        run(self._cluster.close())
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The nodes that are known, the one that answered last first."""
+        return self._cluster.addresses
+
+    def submit(
+        self,
+        graph: JobGraph | Job | Mapping[str, Any],
+        *,
+        job_id: str | None = None,
+        priority: int = 0,
+        client_heartbeat_timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+        artifacts_from: Path | str | None = None,
+        upload: bool = True,
+    ) -> JobClient:
+        """See AsyncClusterClient.submit."""
+        submitted = self._cluster.submit(
+            graph,
+            job_id=job_id,
+            priority=priority,
+            client_heartbeat_timeout=client_heartbeat_timeout,
+            variables=variables,
+            artifacts_from=artifacts_from,
+            upload=upload,
+        )
+        return JobClient(run(submitted))
+
+    def job(self, job_id: str) -> JobClient:
+        """See AsyncClusterClient.job."""
+        return JobClient(self._cluster.job(job_id))
+
+    def jobs(self) -> tuple[JobSummary, ...]:
+        """See AsyncClusterClient.jobs."""
+        return run(self._cluster.jobs())
+
+    def history(self, limit: int = 100, before: int | None = None) -> HistoryPage:
+        """See AsyncClusterClient.history."""
+        return run(self._cluster.history(limit, before))
+
+    def queue(self) -> Queue:
+        """See AsyncClusterClient.queue."""
+        return run(self._cluster.queue())
+
+    def events(self) -> Iterator[JobEvent]:
+        """See AsyncClusterClient.events."""
+        return iterate(self._cluster.events())
+
+    def upload(self, source: Path | str | bytes, name: str | None = None) -> BlobRef:
+        """See AsyncClusterClient.upload."""
+        return run(self._cluster.upload(source, name))
+
+    def upload_artifacts(self, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
+        """See AsyncClusterClient.upload_artifacts."""
+        return run(self._cluster.upload_artifacts(graph, base=base))
+
+    def overview(self) -> ClusterOverview:
+        return run(self._cluster.overview())
+
+    def engines(self) -> tuple[EngineInfo, ...]:
+        """See AsyncClusterClient.engines."""
+        return run(self._cluster.engines())
+
+    def whoami(self) -> Identity:
+        """See AsyncClusterClient.whoami."""
+        return run(self._cluster.whoami())
+
+    def cluster_status(self) -> ClusterStatus:
+        """See AsyncClusterClient.cluster_status."""
+        return run(self._cluster.cluster_status())
+
+    def shut_down(self) -> None:
+        """See AsyncClusterClient.shut_down."""
+        run(self._cluster.shut_down())
+
+    def dispose_savepoint(self, path: str, *, timeout: float | None = None) -> None:
+        """See AsyncClusterClient.dispose_savepoint."""
+        run(self._cluster.dispose_savepoint(path, timeout=timeout))
+
+
+def _caller(
+    addresses: tuple[str, ...],
+    token: str | None,
+    transport: Transport,
+    timeout: float,
+    rediscover: Rediscover | None,
+) -> Caller:
+    if token is not None:
+        for address in addresses:
+            if address.startswith("http:") and not is_loopback(address):
+                logger.warning("the token goes to %s in plain text; use https", address)
+    return Caller(Endpoints(Location(addresses, token), rediscover), transport, timeout)
+
+
+def _plain(graph: JobGraph | Job | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(graph, Mapping):
+        return graph
+    from firesteel.jobgraph import Job
+
+    made = graph.graph() if isinstance(graph, Job) else graph
+    plain: dict[str, Any] = made.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return plain
+
+
+def _digest(content: bytes | Path) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256()
+    try:
+        with content.open("rb") as file:
+            while data := file.read(CHUNK):
+                digest.update(data)
+    except OSError as error:
+        raise InvalidRequestError([Problem(f"'{content}' cannot be read: {error.strerror}", "mend the path")]) from None
+    return digest.hexdigest()

@@ -1,0 +1,131 @@
+"""How a client finds the cluster of this machine: by a private file that a node writes once it serves.
+
+The file is `<data.dir>/clusters/<cluster-id>/rest.json`. It holds a token, so nobody but its owner may read it; the pid
+and start mark of the node say whether it is of a node that still runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from firesteel.client.cluster import AsyncClusterClient, ClusterClient, Rediscover
+from firesteel.client.endpoints import Location, parse_addresses
+from firesteel.client.errors import ClusterUnreachableError
+from firesteel.client.model import Answer
+from firesteel.errors import FiresteelError
+from firesteel.files import read_json
+from firesteel.processes import ProcessIdentity
+
+if TYPE_CHECKING:
+    from firesteel.config import Configuration
+
+logger = logging.getLogger(__name__)
+
+FILE = "rest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """A node of this machine that serves."""
+
+    address: str
+    token: str | None
+    process: ProcessIdentity
+
+    @property
+    def location(self) -> Location:
+        return Location((self.address,), self.token)
+
+
+def rest_file(configuration: Configuration) -> Path:
+    """Where a node says how it is reached."""
+    return configuration.data.dir / "clusters" / configuration.high_availability.cluster_id / FILE
+
+
+def find_local(configuration: Configuration) -> LocalCluster | None:
+    """The cluster of this configuration's data directory; None when there is none, or its node is dead."""
+    file = rest_file(configuration)
+    try:
+        if not _is_private(file):
+            logger.warning("%s is ignored: somebody else may write or read it; delete it", file)
+            return None
+        data = read_json(file)
+        if data is None:
+            return None
+        found = _local(Answer(data, str(file)))
+    except (OSError, ValueError, FiresteelError) as error:
+        logger.warning("%s is ignored: %s", file, error)
+        return None
+    return found if found.process.alive else None
+
+
+def _is_private(file: Path) -> bool:
+    """Whoever can write it could have jobs sent to themselves; whoever can read it has the token."""
+    try:
+        there = file.stat()
+    except FileNotFoundError:
+        return True
+    return there.st_uid == os.getuid() and not stat.S_IMODE(there.st_mode) & 0o077
+
+
+def _local(data: Answer) -> LocalCluster:
+    (address,) = parse_addresses(data.text("address"))
+    token = data.get("token")
+    process = ProcessIdentity(data.integer("pid"), data.text("started"))
+    return LocalCluster(address, str(token) if token else None, process)
+
+
+def connect(configuration: Configuration | None = None) -> ClusterClient:
+    """A client of the cluster that the configuration names in `client.addresses`, else of the one of this machine.
+
+    Args:
+        configuration: by default what `load_configuration` finds.
+
+    Raises:
+        ClusterUnreachableError: no addresses are named, and no cluster runs on this machine.
+    """
+    found = _find(configuration)
+    return ClusterClient(found.addresses, rediscover=found.rediscover, **found.options)
+
+
+def connect_async(configuration: Configuration | None = None) -> AsyncClusterClient:
+    """As `connect`. Looks for the cluster right away, which takes a moment of file reading."""
+    found = _find(configuration)
+    return AsyncClusterClient(found.addresses, rediscover=found.rediscover, **found.options)
+
+
+class _Found(NamedTuple):
+    addresses: tuple[str, ...]
+    rediscover: Rediscover | None
+    options: dict[str, Any]
+
+
+def _find(configuration: Configuration | None) -> _Found:
+    if configuration is None:
+        from firesteel.config import load_configuration
+
+        configuration = load_configuration()
+    client = configuration.client
+    options: dict[str, Any] = {"timeout": client.timeout, "ca": client.ca, "certificate": client.certificate}
+    if client.addresses:
+        return _Found(client.addresses, None, {**options, "token": client.token})
+    local = find_local(configuration)
+    if local is None:
+        raise ClusterUnreachableError(
+            f"no cluster '{configuration.high_availability.cluster_id}' runs on this machine "
+            f"(data.dir is {configuration.data.dir}) — start one with `firesteel cluster start`, "
+            "or name the nodes of another one in client.addresses"
+        )
+
+    def rediscover() -> Location | None:
+        # A node that was restarted has another port and token, and of several the one that leads may be another one.
+        again = find_local(configuration)
+        return None if again is None else Location((again.address,), client.token or again.token)
+
+    options["ca"] = client.ca or configuration.security.ssl_ca
+    return _Found((local.address,), rediscover, {**options, "token": client.token or local.token})

@@ -1,0 +1,72 @@
+"""What can go wrong between a client and a cluster, beside the errors of `firesteel.errors`.
+
+FiresteelError
+├── ClusterError                  a node answered with an error that has no name of its own
+│   └── ClusterUnreachableError   no node answered in time; names the addresses and the last error of each
+├── JobFailedError                the job has ended FAILED
+├── JobCanceledError              the job has ended CANCELED
+└── JobTimeoutError               the caller's patience ended before the job did; the job goes on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from firesteel.errors import FiresteelError
+from firesteel.failure import Failure
+from firesteel.types import JobID
+
+
+class ClusterError(FiresteelError):
+    """A node answered, but not with what was asked for."""
+
+    def __init__(self, message: str, *, status: int | None = None, messages: Sequence[str] = ()) -> None:
+        self.status = status
+        """Of the HTTP answer, where there was one."""
+        self.messages = tuple(messages)
+        """What the node said, an entry an error."""
+        super().__init__(message)
+
+
+class ClusterUnreachableError(ClusterError):
+    """No node answered in time, or there is none."""
+
+    def __init__(self, message: str, *, attempts: Mapping[str, str] | None = None) -> None:
+        self.attempts = dict(attempts or {})
+        """Each address that was tried, with its last error."""
+        super().__init__(message)
+
+
+class JobFailedError(FiresteelError):
+    """The job has ended FAILED."""
+
+    def __init__(self, job_id: JobID, name: str, failure: Failure | None) -> None:
+        self.job_id = job_id
+        self.failure = failure
+        """None when the cluster knows that it failed and no more."""
+        text = f"job {_named(job_id, name)} failed"
+        if failure is not None:
+            text += f": {failure}"
+            if failure.traceback:
+                text += f"\n{failure.traceback.rstrip()}"
+        super().__init__(text)
+
+
+class JobCanceledError(FiresteelError):
+    """The job has ended CANCELED."""
+
+    def __init__(self, job_id: JobID, name: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {_named(job_id, name)} was canceled")
+
+
+class JobTimeoutError(FiresteelError, TimeoutError):
+    """The caller did not want to wait any longer. Whatever it waited for goes on."""
+
+    def __init__(self, job_id: JobID | None, message: str) -> None:
+        self.job_id = job_id
+        super().__init__(message)
+
+
+def _named(job_id: JobID, name: str) -> str:
+    return f"{job_id} '{name}'" if name else job_id

@@ -1,0 +1,348 @@
+"""What a cluster says, as values. Times are seconds since 1970, durations seconds, whatever the wire has.
+
+Fields that a newer node adds are left out; a field that an answer lacks is a ClusterError and never a KeyError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.client.errors import ClusterError
+from firesteel.failure import Failure, FailureKind
+from firesteel.status import JobStatus
+from firesteel.types import JobID
+
+
+class Answer:
+    """A JSON object that must hold certain fields."""
+
+    def __init__(self, data: object, what: str) -> None:
+        if not isinstance(data, Mapping):
+            raise ClusterError(f"{what} is not a JSON object; is the address that of a Firesteel node?")
+        self._data: Mapping[str, Any] = data
+        self._what = what
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._data.get(key, default)
+        if not isinstance(value, str):
+            raise self._lacks(key)
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._data.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self._lacks(key)
+        return value
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        return int(self.number(key, default))
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        value = self._data.get(key)
+        return dict(value) if isinstance(value, Mapping) else {}
+
+    def objects(self, key: str, what: str) -> list[Answer]:
+        value = self._data.get(key)
+        if not isinstance(value, list):
+            raise self._lacks(key)
+        return [Answer(v, what) for v in value]
+
+    def get(self, key: str) -> Any:
+        return self._data.get(key)
+
+    def _lacks(self, key: str) -> ClusterError:
+        return ClusterError(f"{self._what} lacks a proper '{key}'; is the address that of a Firesteel node?")
+
+
+def status_of(value: object) -> JobStatus:
+    try:
+        return JobStatus(value)  # type: ignore[arg-type]  # anything else is the ValueError below
+    except ValueError:
+        raise ClusterError(f"{value!r} is not a job status that this version knows; update the client") from None
+
+
+def failure_of(data: object) -> Failure | None:
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        return Failure.from_json({"message": "", **data})
+    except (KeyError, ValueError, TypeError):
+        # Of a kind that this version does not know: what it says is worth more than a complaint about it.
+        return Failure(FailureKind.INTERNAL, f"{data.get('kind')}: {data.get('message')}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """One line in a list of jobs."""
+
+    job_id: JobID
+    name: str
+    status: JobStatus
+    mode: str
+    """`batch` or `streaming`."""
+    started_at: float
+    ended_at: float | None
+    duration: float
+    changed_at: float
+    """When it entered the state that it is in."""
+
+    @staticmethod
+    def of(row: Answer) -> JobSummary:
+        ended = row.number("end-time", -1)
+        return JobSummary(
+            job_id=JobID(row.text("jid")),
+            name=row.text("name"),
+            status=status_of(row.get("state")),
+            mode=str(row.get("jobType") or "batch").lower(),
+            started_at=row.number("start-time") / 1000,
+            ended_at=ended / 1000 if ended >= 0 else None,
+            duration=row.number("duration", 0) / 1000,
+            changed_at=row.number("last-modification", row.number("start-time")) / 1000,
+        )
+
+    @staticmethod
+    def all_of(data: object) -> tuple[JobSummary, ...]:
+        return tuple(
+            JobSummary.of(row) for row in Answer(data, "the list of jobs").objects("jobs", "a job in the list")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Ended jobs, newest first."""
+
+    jobs: tuple[JobSummary, ...]
+    next: int | None
+    """Give it as `before` for the page after this one; None on the last."""
+
+    @staticmethod
+    def of(data: object) -> HistoryPage:
+        following = Answer(data, "the history").get("next")
+        return HistoryPage(JobSummary.all_of(data), None if following is None else int(following))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOverview:
+    """How much runs, and on how much."""
+
+    engines: int
+    slots: int
+    free_slots: int
+    running: int
+    finished: int
+    canceled: int
+    failed: int
+
+    @staticmethod
+    def of(data: object) -> ClusterOverview:
+        a = Answer(data, "the overview")
+        return ClusterOverview(
+            engines=a.integer("taskmanagers"),
+            slots=a.integer("slots-total"),
+            free_slots=a.integer("slots-available"),
+            running=a.integer("jobs-running"),
+            finished=a.integer("jobs-finished"),
+            canceled=a.integer("jobs-cancelled"),
+            failed=a.integer("jobs-failed"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """A Spark application that runs jobs."""
+
+    engine_id: str
+    master: str
+    memory: str
+    cores: int
+    """0 when that is not known."""
+    slots: int
+    free: int
+    state: str
+    since: float
+    """When it was started; 0 for one that was attached."""
+    address: str
+    foreign: bool
+    """Started by somebody else, who stops it."""
+
+    @staticmethod
+    def all_of(data: object) -> tuple[EngineInfo, ...]:
+        return tuple(
+            EngineInfo(
+                engine_id=row.text("id"),
+                master=row.text("master"),
+                memory=row.text("memory", ""),
+                cores=row.integer("cores", 0),
+                slots=row.integer("slots", 0),
+                free=row.integer("free", 0),
+                state=row.text("state"),
+                since=row.number("since", 0) / 1000,
+                address=str(row.get("address") or ""),
+                foreign=bool(row.get("foreign")),
+            )
+            for row in Answer(data, "the list of engines").objects("engines", "an engine in the list")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    job_id: JobID
+    name: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Jobs that wait for a slot."""
+
+    waiting: int
+    jobs: tuple[QueuedJob, ...]
+
+    @staticmethod
+    def of(data: object) -> Queue:
+        a = Answer(data, "the queue")
+        rows = a.objects("jobs", "a job in the queue")
+        return Queue(
+            a.integer("waiting"),
+            tuple(
+                QueuedJob(
+                    JobID(row.text("job_id")),
+                    row.text("name", ""),
+                    row.number("since", 0) / 1000,
+                )
+                for row in rows
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the cluster takes the caller for."""
+
+    name: str
+    role: str
+    owner: str
+
+    @staticmethod
+    def of(data: object) -> Identity:
+        a = Answer(data, "the answer to who am I")
+        return Identity(a.text("name"), a.text("role"), a.text("owner"))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    cluster_id: str
+    version: str
+    leader: str | None
+    """Address of the node that leads; None while there is none."""
+    epoch: int | None
+    high_availability: Any
+    node: Mapping[str, Any] = field(default_factory=dict)
+    """What the node that answered tells of itself."""
+
+    @staticmethod
+    def of(data: object) -> ClusterStatus:
+        a = Answer(data, "the status of the cluster")
+        leader = a.mapping("leader")
+        return ClusterStatus(
+            cluster_id=a.text("cluster_id"),
+            version=a.text("version"),
+            leader=leader.get("address"),
+            epoch=leader.get("epoch"),
+            high_availability=a.get("high-availability"),
+            node=a.mapping("node"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job ended, for good."""
+
+    job_id: JobID
+    name: str
+    status: JobStatus
+    """FINISHED, FAILED or CANCELED."""
+    failure: Failure | None
+    submitted_at: float
+    ended_at: float
+    duration: float
+    attempts: int
+    restarts: int
+    stopped: bool = False
+    """It was asked to stop, and did after the batch that it was at."""
+
+    @staticmethod
+    def of(details: object) -> JobResult:
+        """From the execution graph of an ended job."""
+        a = Answer(details, "the execution graph")
+        submitted, ended = a.number("submitted_at"), a.number("ended_at")
+        return JobResult(
+            job_id=JobID(a.text("job_id")),
+            name=a.text("name"),
+            status=status_of(a.get("status")),
+            failure=failure_of(a.get("failure")),
+            submitted_at=submitted,
+            ended_at=ended,
+            duration=ended - submitted,
+            attempts=a.integer("attempt", 0),
+            restarts=a.integer("restarts", 0),
+            stopped=bool(a.get("stopped")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobException:
+    """A failure in the history of a job, newest first in a list."""
+
+    name: str
+    text: str
+    """With the traceback."""
+    at: float
+    task: str | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def all_of(data: object) -> tuple[JobException, ...]:
+        history = Answer(Answer(data, "the exceptions").get("exceptionHistory"), "the exception history")
+        return tuple(
+            JobException(
+                name=row.text("exceptionName"),
+                text=row.text("stacktrace", ""),
+                at=row.number("timestamp", 0) / 1000,
+                task=row.get("taskName"),
+                labels=row.mapping("failureLabels"),
+            )
+            for row in history.objects("entries", "an exception")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogInfo:
+    """A log that is kept."""
+
+    name: str
+    size: int
+    modified_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """One try at running a job, and what is kept of it."""
+
+    number: int
+    logs: tuple[LogInfo, ...]
+
+    @staticmethod
+    def all_of(data: object) -> tuple[AttemptInfo, ...]:
+        return tuple(
+            AttemptInfo(
+                attempt.integer("attempt"),
+                tuple(
+                    LogInfo(log.text("name"), log.integer("size"), log.number("modified") / 1000)
+                    for log in attempt.objects("logs", "a log in the list")
+                ),
+            )
+            for attempt in Answer(data, "the list of attempts").objects("attempts", "an attempt in the list")
+        )

@@ -1,0 +1,77 @@
+"""Savepoints, stops, checkpoints and disposals: triggered under an id that the client chooses, then asked about.
+
+Because of that id a trigger whose answer was lost can be sent again, and whichever node leads by then knows what became of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.client.caller import Caller
+from firesteel.client.errors import JobTimeoutError
+from firesteel.client.model import Answer
+from firesteel.client.requests import get, with_json
+from firesteel.concurrency import Backoff
+from firesteel.errors import FiresteelError, JobNotFoundError, JobStateError, OperationNotFoundError, SavepointError
+from firesteel.types import JobID, new_job_id
+
+_POLLS = Backoff(0.02, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    name: str
+    trigger: str
+    poll: str
+    """Where to ask, without the trigger id."""
+    failure: type[FiresteelError]
+
+
+SAVEPOINT = Operation("savepoint", "/jobs/{job_id}/savepoints", "/jobs/{job_id}/savepoints", SavepointError)
+STOP = Operation("stop", "/jobs/{job_id}/stop", "/jobs/{job_id}/savepoints", SavepointError)
+CHECKPOINT = Operation("checkpoint", "/jobs/{job_id}/checkpoints", "/jobs/{job_id}/checkpoints", JobStateError)
+DISPOSAL = Operation("disposal", "/savepoint-disposal", "/savepoint-disposal", SavepointError)
+
+
+async def carry_out(
+    caller: Caller,
+    job_id: JobID | None,
+    operation: Operation,
+    wish: Mapping[str, Any],
+    *,
+    patience: float | None = None,
+) -> dict[str, Any]:
+    """Trigger, wait, and give what came of it. Raises the operation's error when it failed, JobTimeoutError when too late."""
+    deadline = None if patience is None else time.monotonic() + patience
+    path = operation.trigger.format(job_id=job_id)
+    trigger = with_json("POST", path, {**wish, "triggerId": new_job_id()}, missing=JobNotFoundError)
+    accepted = Answer(await caller.json(trigger), f"the answer to a {operation.name}")
+    # A node that does not take our id gives one of its own.
+    poll = get(f"{operation.poll.format(job_id=job_id)}/{accepted.text('request-id')}", missing=OperationNotFoundError)
+    for pause in _POLLS.delays():
+        told = Answer(await caller.json(poll), f"the state of a {operation.name}")
+        if told.mapping("status").get("id") == "COMPLETED":
+            break
+        if deadline is not None and time.monotonic() + pause > deadline:
+            of = f" of job {job_id}" if job_id else ""
+            raise JobTimeoutError(job_id, f"the {operation.name}{of} was not done after {patience:g} s; it goes on")
+        await caller.pause(pause)
+    outcome = told.mapping("operation")
+    cause = outcome.get("failure-cause") or outcome.get("failureCause")
+    if cause is not None:
+        raise operation.failure(_text(cause))
+    return outcome
+
+
+def _text(cause: object) -> str:
+    """What a failure says, without the name of its class and the stack of the node."""
+    if not isinstance(cause, Mapping):
+        return str(cause)
+    said = str(cause.get("stack-trace") or cause.get("class") or "it failed")
+    lines = said.splitlines()
+    frames = next((n for n, line in enumerate(lines) if line.startswith("\tat ")), len(lines))
+    text = "\n".join(lines[:frames]).strip()
+    return text.removeprefix(f"{cause.get('class')}: ") or said

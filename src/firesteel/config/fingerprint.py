@@ -1,0 +1,33 @@
+"""Which settings two processes have in common, told without telling the settings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from firesteel.config.loader import Configuration
+from firesteel.config.sections import OPTIONS
+
+_OF_CLIENTS = ("client.", "local-cluster.", "rest.port")
+"""Settings that do not say what a cluster is, only how one talks to it."""
+
+
+def fingerprint(configuration: Configuration) -> dict[str, str]:
+    """A digest for each setting of a cluster that is not its default, and for each Spark setting."""
+    found: dict[str, str] = {}
+    for option in OPTIONS:
+        if option.key.startswith(_OF_CLIENTS) or configuration.origin(option.key) == "default":
+            continue
+        section = getattr(configuration, option.key.partition(".")[0].replace("-", "_"))
+        value = getattr(section, option.attribute)
+        found[option.key] = _digest("" if value is None else option.kind.show(value))
+    return found | {key: _digest(value) for key, value in configuration.spark.items()}
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The keys that are not set alike."""
+    return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""The REST endpoint: the HTTP face of a node."""

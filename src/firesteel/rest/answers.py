@@ -1,0 +1,30 @@
+"""Answers as bytes. The spelling on the wire is the contract's, down to the content type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+JSON = "application/json; charset=UTF-8"
+
+
+def encode(content: Any) -> bytes:
+    """JSON; a float that is no number becomes null, so use the text "NaN" where the contract wants it."""
+    return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return encoded(encode(content), status, headers)
+
+
+def encoded(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """For bodies that were put together from parts."""
+    return Response(body, status, {**(headers or {}), "content-type": JSON})
+
+
+def errors(status: int, messages: Sequence[str], headers: Mapping[str, str] | None = None) -> Response:
+    """The contract's error body: `errors` and nothing else, or its clients take it for a broken answer."""
+    return answer({"errors": list(messages)}, status, headers)

@@ -1,0 +1,83 @@
+"""The application: every route, under its bare path and under /v1."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from firesteel import __version__
+from firesteel.rest import errors
+from firesteel.rest.context import RestContext
+from firesteel.rest.flink import cluster_routes, job_routes
+from firesteel.rest.native import routes
+
+DESCRIPTION = """
+Flink's REST API version 1, answered by Firesteel for jobs that run on Apache Spark, and what Spark needs beside it.
+
+Every path exists bare and under `/v1`. Errors have the body `{"errors": ["..."]}`.
+"""
+
+
+def create_app(context: RestContext) -> FastAPI:
+    app = FastAPI(
+        title="Firesteel",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # the page of FastAPI loads scripts from elsewhere; ours is `native.documentation`
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+    )
+    app.state.context = context
+    errors.install(app)
+    for router in (*routes.ROUTERS, *job_routes.ROUTERS, *cluster_routes.ROUTERS):
+        app.include_router(router)
+    return app
+
+
+async def warm(app: FastAPI) -> None:
+    """FastAPI makes its tables when the first request comes, which takes most of a second; better before one waits.
+
+    Blocks: run it in a loop of another thread.
+    """
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_message: Message) -> None:
+        pass
+
+    scope: Scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/no/such/path",
+        "raw_path": b"/no/such/path",
+        "root_path": "",
+        "query_string": b"",
+        "headers": [],
+        "client": None,
+        "server": None,
+    }
+    await app(scope, receive, send)
+
+
+class TidyPaths:
+    """Every path is there under /v1 too, and a trailing slash means nothing.
+
+    The path as it was asked for stays known for error messages.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            tidy = path.rstrip("/") or "/"
+            if tidy == "/v1" or tidy.startswith("/v1/"):
+                tidy = tidy.removeprefix("/v1") or "/"
+            scope = {**scope, "path": tidy, "firesteel.path": path}
+        await self._app(scope, receive, send)

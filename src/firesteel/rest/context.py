@@ -1,0 +1,96 @@
+"""What the routes work with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from firesteel.blob.store import BlobStore
+from firesteel.config import Configuration
+from firesteel.dispatcher.gateway import DispatcherGateway
+from firesteel.errors import ForbiddenError, JobNotFoundError
+from firesteel.ha.protocols import LeaderInformation
+from firesteel.rest.flink.overview import OverviewLines
+from firesteel.rest.logs import JobLogs
+from firesteel.rest.native.event_source import EventSource
+from firesteel.rest.security.principals import Principal, may_read, may_write
+from firesteel.types import JobID
+
+
+@dataclass
+class RestContext:
+    """Of a node, for as long as it serves."""
+
+    configuration: Configuration
+    leading: Callable[[], DispatcherGateway]
+    """The Dispatcher of this node; raises NotLeadingError while another one leads."""
+    blobs: BlobStore
+    logs: JobLogs
+    directory: Path
+    """Of the cluster: node logs, jobs' files."""
+    address: str = ""
+    """Where this node serves; known once it does."""
+    started_at: float = field(default_factory=time.time)
+    overview: OverviewLines = field(default_factory=OverviewLines)
+    """Lines of ended jobs, rendered once."""
+    leader: Callable[[], LeaderInformation | None] = field(default=lambda: None)
+    """Who leads, as far as this node knows."""
+    events: EventSource = field(default_factory=EventSource)
+    """Open event streams; to be closed before the server."""
+
+    @property
+    def gateway(self) -> DispatcherGateway:
+        return self.leading()
+
+
+class Caller:
+    """The one who asks: what it may see and do (S19, S20)."""
+
+    def __init__(self, principal: Principal, gateway: DispatcherGateway) -> None:
+        self.principal = principal
+        self._gateway = gateway
+
+    def sees(self, owner: str) -> bool:
+        return may_read(self.principal, owner)
+
+    def read(self, job_id: JobID) -> JobID:
+        """`job_id`, if the caller may see the job; somebody else's job looks like none at all."""
+        if not self.sees(self._gateway.owner_of(job_id)):
+            raise JobNotFoundError(f"no job {job_id} is known here")
+        return job_id
+
+    def write(self, job_id: JobID) -> JobID:
+        """`job_id`, if the caller may change the job."""
+        if not may_write(self.principal, self._gateway.owner_of(job_id)):
+            raise ForbiddenError(
+                f"{self.principal.name} ({self.principal.role.value}) may not change job {job_id}; ask its owner or an admin"
+            )
+        return job_id
+
+
+def _context(request: Request) -> RestContext:
+    context: RestContext = request.app.state.context
+    return context
+
+
+def _principal(request: Request) -> Principal:
+    # Set by the door, which lets nobody in without one.
+    principal: Principal = request.scope["firesteel.principal"]
+    return principal
+
+
+Context = Annotated[RestContext, Depends(_context)]
+CallerPrincipal = Annotated[Principal, Depends(_principal)]
+
+
+def _caller(context: Context, principal: CallerPrincipal) -> Caller:
+    return Caller(principal, context.gateway)
+
+
+CallerParam = Annotated[Caller, Depends(_caller)]

@@ -1,0 +1,1 @@
+"""The resources of Flink's REST API. Renderings are pure; `docs/reference/flink-rest.md` says what means what here."""

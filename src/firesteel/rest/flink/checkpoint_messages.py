@@ -1,0 +1,337 @@
+"""Checkpoints in the contract's shapes. Pure; `checkpoints` has the routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from firesteel.jobgraph.model import AVAILABLE_NOW, seconds
+from firesteel.rest.flink.checkpoint_stats import Checkpoint, CheckpointHistory, Counts, Restored
+from firesteel.rest.flink.states import NAN, NEVER, ms
+from firesteel.rest.flink.view import SUBTASK, JobView
+
+
+class Stats(TypedDict):
+    min: int
+    max: int
+    avg: int
+    p50: float | str
+    p90: float | str
+    p95: float | str
+    p99: float | str
+    p999: float | str
+
+
+class TaskCheckpoint(TypedDict):
+    id: int
+    status: str
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+
+
+class CheckpointMessage(TypedDict):
+    className: str
+    id: int
+    status: str
+    is_savepoint: bool
+    savepointFormat: str | None
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    checkpoint_type: str
+    tasks: dict[str, TaskCheckpoint]
+    external_path: NotRequired[str]
+    discarded: NotRequired[bool]
+    failure_timestamp: NotRequired[int]
+    failure_message: NotRequired[str]
+
+
+class StatsSummary(TypedDict):
+    checkpointed_size: Stats
+    state_size: Stats
+    end_to_end_duration: Stats
+    alignment_buffered: Stats
+    processed_data: Stats
+    persisted_data: Stats
+
+
+class RestoredMessage(TypedDict):
+    id: int
+    restore_timestamp: int
+    is_savepoint: bool
+    external_path: str
+
+
+class Latest(TypedDict):
+    completed: CheckpointMessage | None
+    savepoint: CheckpointMessage | None
+    failed: CheckpointMessage | None
+    restored: RestoredMessage | None
+
+
+class CheckpointsMessage(TypedDict):
+    counts: Counts
+    summary: StatsSummary
+    latest: Latest
+    history: list[CheckpointMessage]
+
+
+class Externalization(TypedDict):
+    enabled: bool
+    delete_on_cancellation: bool
+
+
+class CheckpointConfigMessage(TypedDict):
+    mode: str
+    interval: int
+    timeout: int
+    min_pause: int
+    max_concurrent: int
+    externalization: Externalization
+    state_backend: str
+    checkpoint_storage: str
+    unaligned_checkpoints: bool
+    tolerable_failed_checkpoints: int
+    aligned_checkpoint_timeout: int
+    checkpoints_after_tasks_finish: bool
+    state_changelog_enabled: bool
+    changelog_periodic_materialization_interval: int
+    changelog_storage: str
+
+
+CheckpointDuration = TypedDict("CheckpointDuration", {"sync": int, "async": int})
+DurationSummary = TypedDict("DurationSummary", {"sync": Stats, "async": Stats})
+
+
+class Alignment(TypedDict):
+    buffered: int
+    processed: int
+    persisted: int
+    duration: int
+
+
+class AlignmentSummary(TypedDict):
+    buffered: Stats
+    processed: Stats
+    persisted: Stats
+    duration: Stats
+
+
+class SubtaskSummary(TypedDict):
+    checkpointed_size: Stats
+    state_size: Stats
+    end_to_end_duration: Stats
+    checkpoint_duration: DurationSummary
+    alignment: AlignmentSummary
+    start_delay: Stats
+
+
+class SubtaskCheckpoint(TypedDict):
+    className: str
+    index: int
+    status: str
+    ack_timestamp: NotRequired[int]
+    end_to_end_duration: NotRequired[int]
+    checkpointed_size: NotRequired[int]
+    state_size: NotRequired[int]
+    checkpoint: NotRequired[CheckpointDuration]
+    alignment: NotRequired[Alignment]
+    start_delay: NotRequired[int]
+    unaligned_checkpoint: NotRequired[bool]
+    aborted: NotRequired[bool]
+
+
+class SubtaskCheckpointsMessage(TaskCheckpoint):
+    summary: SubtaskSummary
+    subtasks: list[SubtaskCheckpoint]
+
+
+_DEFAULT_STATE_STORE = "HDFSBackedStateStoreProvider"
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+
+
+def render_checkpoints(job: JobView, history: CheckpointHistory, most: int) -> CheckpointsMessage:
+    shown = history.all()
+    nothing = stats(0 for _ in history.batches)
+    return {
+        "counts": history.counts(),
+        "summary": {
+            "checkpointed_size": nothing,
+            "state_size": nothing,
+            "end_to_end_duration": stats(c.duration for c in history.batches),
+            "alignment_buffered": nothing,
+            "processed_data": nothing,
+            "persisted_data": nothing,
+        },
+        "latest": {
+            "completed": _latest(job, history.latest("COMPLETED", savepoint=False)),
+            "savepoint": _latest(job, history.latest("COMPLETED", savepoint=True)),
+            "failed": _latest(job, history.latest("FAILED")),
+            "restored": _restored(history.restored),
+        },
+        "history": [render_checkpoint(job, c) for c in shown[:most]],
+    }
+
+
+def _restored(restored: Restored | None) -> RestoredMessage | None:
+    if restored is None:
+        return None
+    # Which number it had is known to the job that it is of.
+    return {"id": -1, "restore_timestamp": restored.at, "is_savepoint": True, "external_path": restored.path}
+
+
+def _latest(job: JobView, checkpoint: Checkpoint | None) -> CheckpointMessage | None:
+    return None if checkpoint is None else render_checkpoint(job, checkpoint)
+
+
+def render_checkpoint(job: JobView, checkpoint: Checkpoint, *, tasks: bool = False) -> CheckpointMessage:
+    done = checkpoint.status == "COMPLETED"
+    message: CheckpointMessage = {
+        "className": checkpoint.status.lower(),
+        "id": checkpoint.id,
+        "status": checkpoint.status,
+        "is_savepoint": checkpoint.savepoint,
+        "savepointFormat": "NATIVE" if checkpoint.savepoint else None,
+        "trigger_timestamp": checkpoint.triggered,
+        "latest_ack_timestamp": checkpoint.acknowledged,
+        # Spark does not say how large they are.
+        "checkpointed_size": 0,
+        "state_size": 0,
+        "end_to_end_duration": checkpoint.duration,
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": len(job.vertices),
+        "num_acknowledged_subtasks": len(job.vertices) if done else 0,
+        "checkpoint_type": checkpoint.kind,
+        "tasks": {v.id: render_task(checkpoint) for v in job.vertices} if tasks else {},
+    }
+    if done:
+        message["external_path"] = checkpoint.path
+        message["discarded"] = False
+    if checkpoint.status == "FAILED":
+        message["failure_timestamp"] = checkpoint.failed_at
+        message["failure_message"] = checkpoint.failure
+    return message
+
+
+def render_task(checkpoint: Checkpoint) -> TaskCheckpoint:
+    """All vertices of a query are in its batch together."""
+    done = checkpoint.status == "COMPLETED"
+    return {
+        "id": checkpoint.id,
+        "status": checkpoint.status,
+        "latest_ack_timestamp": checkpoint.acknowledged,
+        "checkpointed_size": 0,
+        "state_size": 0,
+        "end_to_end_duration": checkpoint.duration if done else -1,
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": 1,
+        "num_acknowledged_subtasks": int(done),
+    }
+
+
+def render_subtasks(checkpoint: Checkpoint) -> SubtaskCheckpointsMessage:
+    """Of a vertex, which has one subtask."""
+    if checkpoint.status != "COMPLETED":
+        pending: SubtaskCheckpoint = {"className": "pending", "index": SUBTASK, "status": "pending_or_failed"}
+        return {**render_task(checkpoint), "summary": _subtask_summary([]), "subtasks": [pending]}
+    done: SubtaskCheckpoint = {
+        "className": "completed",
+        "index": SUBTASK,
+        "ack_timestamp": checkpoint.acknowledged,
+        "end_to_end_duration": checkpoint.duration,
+        "checkpointed_size": 0,
+        "state_size": 0,
+        "checkpoint": {"sync": checkpoint.duration, "async": 0},
+        "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
+        "start_delay": 0,
+        "unaligned_checkpoint": False,
+        "aborted": False,
+        "status": "completed",
+    }
+    return {**render_task(checkpoint), "summary": _subtask_summary([checkpoint.duration]), "subtasks": [done]}
+
+
+def _subtask_summary(durations: list[int]) -> SubtaskSummary:
+    nothing = stats(0 for _ in durations)
+    lasted = stats(durations)
+    return {
+        "checkpointed_size": nothing,
+        "state_size": nothing,
+        "end_to_end_duration": lasted,
+        "checkpoint_duration": {"sync": lasted, "async": nothing},
+        "alignment": {"buffered": nothing, "processed": nothing, "persisted": nothing, "duration": nothing},
+        "start_delay": nothing,
+    }
+
+
+def stats(values: Iterable[int]) -> Stats:
+    ordered = sorted(values)
+    if not ordered:
+        return {"min": 0, "max": 0, "avg": 0, "p50": NAN, "p90": NAN, "p95": NAN, "p99": NAN, "p999": NAN}
+
+    def at(share: float) -> float:
+        return float(ordered[round((len(ordered) - 1) * share)])
+
+    return {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "avg": sum(ordered) // len(ordered),
+        "p50": at(0.5),
+        "p90": at(0.9),
+        "p95": at(0.95),
+        "p99": at(0.99),
+        "p999": at(0.999),
+    }
+
+
+def render_checkpoint_config(job: JobView, spark: Mapping[str, str]) -> CheckpointConfigMessage:
+    """`spark` are the cluster's Spark settings; the job's own go over them."""
+    settings: Mapping[str, Any] = job.graph.get("settings") or {}
+    sinks = [v for v in job.graph.get("vertices", ()) if v["kind"] == "sink"]
+    exact = all(s.get("delivery", "exactly-once") == "exactly-once" for s in sinks)
+    store = {**spark, **(settings.get("spark") or {})}.get(_STATE_STORE, _DEFAULT_STATE_STORE)
+    return {
+        "mode": "exactly_once" if exact else "at_least_once",
+        "interval": min((_interval(s, settings) for s in sinks), default=NEVER),
+        "timeout": NEVER,
+        "min_pause": 0,
+        "max_concurrent": 1,
+        "externalization": {"enabled": True, "delete_on_cancellation": True},
+        "state_backend": str(store).rpartition(".")[2],
+        "checkpoint_storage": "FileSystemCheckpointStorage",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": 0,
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": False,
+        "changelog_periodic_materialization_interval": NEVER,
+        "changelog_storage": "none",
+    }
+
+
+def _interval(sink: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
+    """How often a batch is begun; 0 is as soon as the last one is done."""
+    trigger = sink.get("trigger") or settings.get("checkpoint_interval")
+    if trigger == AVAILABLE_NOW:
+        return NEVER
+    return ms(seconds(trigger)) if trigger else 0

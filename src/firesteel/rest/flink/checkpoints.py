@@ -1,0 +1,80 @@
+"""`/jobs/:job/checkpoints`: the batches that a stream has committed, and its savepoints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from firesteel.rest.answers import answer
+from firesteel.rest.context import Caller, CallerParam, Context, RestContext
+from firesteel.rest.errors import HttpError
+from firesteel.rest.flink.checkpoint_messages import (
+    CheckpointConfigMessage,
+    CheckpointMessage,
+    CheckpointsMessage,
+    SubtaskCheckpointsMessage,
+    render_checkpoint,
+    render_checkpoint_config,
+    render_checkpoints,
+    render_subtasks,
+)
+from firesteel.rest.flink.checkpoint_stats import MOST_IN_HISTORY, Checkpoint, has_checkpoints
+from firesteel.rest.flink.contract import ERRORS, VertexIdParam
+from firesteel.rest.flink.reading import read_history, read_job
+from firesteel.rest.flink.view import JobView
+from firesteel.rest.params import JobIdParam
+from firesteel.types import JobID
+
+router = APIRouter(prefix="/jobs/{jobid}/checkpoints", tags=["checkpoints"], responses=ERRORS)
+
+CheckpointParam = Annotated[int, Path(alias="checkpointid", ge=-(2**63), le=2**63 - 1)]
+
+
+@router.get("", response_model=CheckpointsMessage, summary="Batches and savepoints of a stream")
+async def show_checkpoints(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
+    job = await read_job(context, caller, job_id)
+    history = await read_history(context, job)
+    if history is None:
+        raise HttpError(404, "Checkpointing has not been enabled.")
+    return answer(render_checkpoints(job, history, MOST_IN_HISTORY))
+
+
+@router.get("/config", response_model=CheckpointConfigMessage, summary="How a stream makes checkpoints")
+async def show_config(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
+    job = await read_job(context, caller, job_id)
+    if not has_checkpoints(job):
+        raise HttpError(404, f"Checkpointing is not enabled for this job ({job_id}).")
+    return answer(render_checkpoint_config(job, context.configuration.spark))
+
+
+@router.get("/details/{checkpointid}", response_model=CheckpointMessage, summary="One of them")
+async def show_checkpoint(
+    context: Context, caller: CallerParam, job_id: JobIdParam, checkpoint: CheckpointParam
+) -> Response:
+    job, found = await _find(context, caller, job_id, checkpoint)
+    return answer(render_checkpoint(job, found, tasks=True))
+
+
+@router.get(
+    "/details/{checkpointid}/subtasks/{vertexid}",
+    response_model=SubtaskCheckpointsMessage,
+    summary="One of them, as a vertex saw it",
+)
+async def show_subtasks(
+    context: Context, caller: CallerParam, job_id: JobIdParam, checkpoint: CheckpointParam, vertex: VertexIdParam
+) -> Response:
+    job, found = await _find(context, caller, job_id, checkpoint)
+    if job.vertex(vertex) is None:
+        raise HttpError(404, f"There is no checkpoint statistics for task {vertex}.")
+    return answer(render_subtasks(found))
+
+
+async def _find(context: RestContext, caller: Caller, job_id: JobID, number: int) -> tuple[JobView, Checkpoint]:
+    job = await read_job(context, caller, job_id)
+    history = await read_history(context, job)
+    found = None if history is None else history.find(number)
+    if found is None:
+        raise HttpError(404, f"Could not find checkpointing statistics for checkpoint {number}.")
+    return job, found

@@ -1,0 +1,200 @@
+"""`/jobs/:job` and the small things beside it: everything about one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from firesteel.rest.flink.plan import Plan, render_plan
+from firesteel.rest.flink.rows import IOMetrics
+from firesteel.rest.flink.serialized_throwable import FailureCause, failure_cause
+from firesteel.rest.flink.states import counts
+from firesteel.rest.flink.view import JobView, VertexView
+from firesteel.rest.security.masking import mask, mask_text
+from firesteel.status import JobStatus
+
+VertexRow = TypedDict(
+    "VertexRow",
+    {
+        "id": str,
+        "slotSharingGroupId": str,
+        "name": str,
+        "maxParallelism": int,
+        "parallelism": int,
+        "status": str,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "tasks": dict[str, int],
+        "metrics": IOMetrics,
+    },
+)
+
+JobMessage = TypedDict(
+    "JobMessage",
+    {
+        "jid": str,
+        "application-id": str,
+        "name": str,
+        "isStoppable": bool,
+        "state": str,
+        "job-type": str,
+        "schedulerType": str,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "maxParallelism": int,
+        "now": int,
+        "timestamps": dict[str, int],
+        "vertices": list[VertexRow],
+        "status-counts": dict[str, int],
+        "plan": Plan,
+        "pending-operators": int,
+    },
+)
+
+ExecutionConfig = TypedDict(
+    "ExecutionConfig",
+    {
+        "restart-strategy": str,
+        "job-parallelism": int,
+        "object-reuse-mode": bool,
+        "user-config": dict[str, str],
+    },
+)
+
+ConfigMessage = TypedDict("ConfigMessage", {"jid": str, "name": str, "execution-config": ExecutionConfig})
+
+JobExecutionResult = TypedDict(
+    "JobExecutionResult",
+    {
+        "id": str,
+        "name": str,
+        "application-status": str,
+        "accumulator-results": dict[str, Any],
+        "net-runtime": int,
+        "failure-cause": NotRequired[FailureCause],
+        "application-id": str,
+        "start-time": int,
+        "end-time": int,
+    },
+)
+
+
+class QueueStatus(TypedDict):
+    id: str
+
+
+ExecutionResultMessage = TypedDict(
+    "ExecutionResultMessage",
+    {"status": QueueStatus, "job-execution-result": NotRequired[JobExecutionResult]},
+)
+
+IN_PROGRESS: QueueStatus = {"id": "IN_PROGRESS"}
+COMPLETED: QueueStatus = {"id": "COMPLETED"}
+
+_APPLICATION_STATUS = {
+    JobStatus.FINISHED: "SUCCEEDED",
+    JobStatus.FAILED: "FAILED",
+    JobStatus.CANCELED: "CANCELED",
+}
+
+
+def render_job(job: JobView) -> JobMessage:
+    return {
+        "jid": job.job_id,
+        # A job that was submitted alone is an application of its own.
+        "application-id": job.job_id,
+        "name": job.name,
+        "isStoppable": False,
+        "state": job.status.value,
+        "job-type": job.job_type,
+        "schedulerType": "Default",
+        "start-time": job.start,
+        "end-time": job.end,
+        "duration": job.duration,
+        "maxParallelism": -1,
+        "now": job.now,
+        "timestamps": job.timestamps,
+        "vertices": [_vertex(v) for v in job.vertices],
+        "status-counts": counts(v.state for v in job.vertices),
+        "plan": render_plan(job),
+        "pending-operators": 0,
+    }
+
+
+def _vertex(vertex: VertexView) -> VertexRow:
+    execution = vertex.execution
+    return {
+        "id": vertex.id,
+        # All vertices of a job are in the one slot that it has.
+        "slotSharingGroupId": vertex.job.job_id,
+        "name": vertex.name,
+        "maxParallelism": vertex.parallelism,
+        "parallelism": vertex.parallelism,
+        "status": vertex.state,
+        "start-time": execution.start,
+        "end-time": execution.end,
+        "duration": execution.duration(vertex.job.now),
+        "tasks": counts([vertex.state]),
+        "metrics": vertex.io.message(),
+    }
+
+
+def render_config(job: JobView) -> ConfigMessage:
+    settings: Mapping[str, Any] = job.graph.get("settings") or {}
+    return {
+        "jid": job.job_id,
+        "name": job.name,
+        "execution-config": {
+            "restart-strategy": restart_words(settings.get("restart") or {}),
+            "job-parallelism": job.parallelism or 1,
+            "object-reuse-mode": False,
+            "user-config": {str(k): str(v) for k, v in mask(settings.get("spark") or {}).items()},
+        },
+    }
+
+
+def restart_words(restart: Mapping[str, Any]) -> str:
+    """The restart strategy, as a person reads it."""
+    match restart.get("type", "none"):
+        case "none":
+            return "Restart deactivated."
+        case "fixed-delay":
+            return f"Restart with fixed delay ({restart['delay']}). #{restart['attempts']} restart attempts."
+        case "exponential-delay":
+            often = "for ever" if restart.get("attempts") is None else f"#{restart['attempts']} restart attempts"
+            delays = f"from {restart['initial_delay']} to {restart['max_delay']}"
+            return f"Restart with exponential delay ({delays}, times {restart['multiplier']:g}), {often}."
+        case _:
+            rate = f"{restart['max_failures']} failures in {restart['interval']}"
+            return f"Restart with failure rate (at most {rate}) and delay ({restart['delay']})."
+
+
+def render_execution_result(job: JobView) -> ExecutionResultMessage:
+    if not job.status.terminal:
+        return {"status": IN_PROGRESS}
+    result: JobExecutionResult = {
+        "id": job.job_id,
+        "name": job.name,
+        "application-status": _APPLICATION_STATUS[job.status],
+        "accumulator-results": {},
+        "net-runtime": job.duration,
+        "application-id": job.job_id,
+        "start-time": job.start,
+        "end-time": job.end,
+    }
+    if (failure := job.data["failure"]) is not None:
+        result["failure-cause"] = failure_cause(*failure_words(failure))
+    return {"status": COMPLETED, "job-execution-result": result}
+
+
+def failure_words(failure: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Class, message and stack trace of a failure, with secrets masked."""
+    error_class = failure.get("root_cause") or failure.get("error_class") or failure["kind"]
+    where = f" in vertex '{failure['vertex']}'" if failure.get("vertex") else ""
+    message = mask_text(f"{failure['kind']}{where}: {failure['message']}")
+    traceback = mask_text(str(failure.get("traceback") or ""))
+    return str(error_class), message, f"{error_class}: {message}\n{traceback}"

@@ -1,0 +1,99 @@
+"""The plan of a job: its graph, in the contract's shape."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from firesteel.rest.flink.ids import vertex_id
+from firesteel.rest.flink.view import JobView, VertexView
+from firesteel.rest.security.masking import mask_text
+
+_LONGEST = 2000
+"""Characters of a description; a query may be longer than anybody wants to see in a box."""
+
+_SHOWN = {
+    "source": ("format", "path", "table"),
+    "sql": ("query",),
+    "python": ("function",),
+    "sink": ("format", "path", "table", "mode", "foreach_batch"),
+    "script": ("file",),
+}
+"""What says best what a vertex of a kind does. Options are left out: they hold more secrets than insights."""
+
+
+class PlanInput(TypedDict):
+    id: str
+    num: int
+    exchange: str
+    ship_strategy: str
+
+
+class PlanNode(TypedDict):
+    id: str
+    operator: str
+    parallelism: int
+    operator_strategy: str
+    description: str
+    optimizer_properties: dict[str, Any]
+    inputs: NotRequired[list[PlanInput]]
+
+
+class Plan(TypedDict):
+    jid: str
+    name: str
+    type: str
+    nodes: list[PlanNode]
+
+
+class PlanMessage(TypedDict):
+    plan: Plan
+
+
+def render_plan(job: JobView) -> Plan:
+    texts = {v["name"]: v for v in job.graph.get("vertices", ())}
+    return {
+        "jid": job.job_id,
+        "name": job.name,
+        "type": job.job_type,
+        "nodes": [_node(v, texts.get(v.name, {})) for v in job.vertices],
+    }
+
+
+def _node(vertex: VertexView, graph: Mapping[str, Any]) -> PlanNode:
+    node: PlanNode = {
+        "id": vertex.id,
+        "operator": "",
+        "parallelism": vertex.parallelism,
+        "operator_strategy": "",
+        "description": description(vertex, graph),
+        "optimizer_properties": {},
+    }
+    if vertex.inputs:
+        # Where Spark shuffles is for Spark to say; to the graph an edge is an edge.
+        exchange = "pipelined_bounded" if vertex.job.streaming else "blocking"
+        node["inputs"] = [
+            {"id": vertex_id(name), "num": number, "exchange": exchange, "ship_strategy": "FORWARD"}
+            for number, name in enumerate(vertex.inputs)
+        ]
+    return node
+
+
+def description(vertex: VertexView, graph: Mapping[str, Any]) -> str:
+    """As HTML, which is what clients take it for: everything that a user wrote is escaped (S15)."""
+    return "".join(f"{html.escape(_short(mask_text(line)))}<br/>" for line in _lines(vertex, graph))
+
+
+def _lines(vertex: VertexView, graph: Mapping[str, Any]) -> Iterator[str]:
+    kind: str = vertex.data["kind"]
+    said = [f"{key}=[{' '.join(str(graph[key]).split())}]" for key in _SHOWN.get(kind, ()) if graph.get(key)]
+    yield f"{kind.capitalize()} {vertex.name}: {', '.join(said)}" if said else f"{kind.capitalize()} {vertex.name}"
+    if words := vertex.data.get("description"):
+        yield str(words)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

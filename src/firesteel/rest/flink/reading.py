@@ -1,0 +1,77 @@
+"""Asking for a job, for all resources that show one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from firesteel.dispatcher.outputs import checkpoint_directory
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.errors import JobNotFoundError
+from firesteel.files import read_json
+from firesteel.rest.context import Caller, RestContext
+from firesteel.rest.flink.checkpoint_stats import CheckpointHistory, checkpoint_history, has_checkpoints
+from firesteel.rest.flink.contract import no_job, no_vertex
+from firesteel.rest.flink.view import UNASSIGNED, JobView, VertexView
+from firesteel.status import JobStatus
+from firesteel.types import JobID
+
+
+async def read_job(context: RestContext, caller: Caller, job_id: JobID, *, located: bool = False) -> JobView:
+    """The job, if the caller may see it; `located`: with the address of its engine.
+
+    Raises HttpError 404 in the contract's words.
+    """
+    try:
+        data = await context.gateway.request_job(caller.read(job_id))
+    except JobNotFoundError:
+        raise no_job(job_id) from None
+    endpoint = await _endpoint(context, data) if located else UNASSIGNED
+    return JobView(data, time.time(), await _counted(context, data), endpoint)
+
+
+async def read_vertex(
+    context: RestContext, caller: Caller, job_id: JobID, vertex: str, *, located: bool = False
+) -> VertexView:
+    found = (await read_job(context, caller, job_id, located=located)).vertex(vertex)
+    if found is None:
+        raise no_vertex(vertex)
+    return found
+
+
+async def read_history(context: RestContext, job: JobView) -> CheckpointHistory | None:
+    """The job's checkpoints; None for a job that has none."""
+    if not has_checkpoints(job):
+        return None
+    operations = await context.gateway.list_operations(job.job_id)
+    return checkpoint_history(job, operations, checkpoint_directory(context.configuration, job.job_id))
+
+
+async def _endpoint(context: RestContext, data: Mapping[str, Any]) -> str:
+    """Where the job's engine is, while it is there."""
+    engine_id = data.get("engine_id")
+    if not engine_id or data["ended_at"] is not None:
+        return UNASSIGNED
+    overview = await context.gateway.request_cluster_overview()
+    return next((e.address for e in overview.resources.engines if e.engine_id == engine_id and e.address), UNASSIGNED)
+
+
+async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str, int]:
+    """Rows that are known once a batch job has succeeded."""
+    if data["status"] != JobStatus.FINISHED or data["mode"] != "batch" or not data["attempt"]:
+        return {}
+    events = context.logs.path(JobID(data["job_id"]), data["attempt"], "events")
+    return {} if events is None else await asyncio.to_thread(_rows, events.parent)
+
+
+def _rows(directory: Path) -> dict[str, int]:
+    """Exact rows over those that Spark's operators tell; nothing when the files are gone or broken."""
+    try:
+        operators = AttemptDirectory(directory).read_operators().get("rows") or {}
+        exact = (read_json(directory / "result.json") or {}).get("rows") or {}
+        return {str(name): int(count) for name, count in {**operators, **exact}.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

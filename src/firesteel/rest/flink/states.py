@@ -1,0 +1,68 @@
+"""Flink's words for where things stand, and its way to write times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from firesteel.status import JobStatus
+
+EXECUTION_STATES = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+"""Of vertices and subtasks. One L in CANCELING, unlike the job's CANCELLING."""
+
+ENDED = ("FINISHED", "CANCELED", "FAILED")
+"""The execution states that nothing follows."""
+
+_OF_JOB: Mapping[JobStatus, str] = {
+    JobStatus.INITIALIZING: "CREATED",
+    JobStatus.CREATED: "SCHEDULED",  # waits for a slot
+    JobStatus.RUNNING: "RUNNING",
+    JobStatus.FAILING: "CANCELING",  # what is left of the attempt is being ended
+    JobStatus.RESTARTING: "FAILED",  # the attempt has; the next one is not there yet
+    JobStatus.FAILED: "FAILED",
+    JobStatus.CANCELLING: "CANCELING",
+    JobStatus.CANCELED: "CANCELED",
+    JobStatus.FINISHED: "FINISHED",
+    JobStatus.SUSPENDED: "CANCELED",
+    JobStatus.RECONCILING: "RECONCILING",
+}
+
+NOT_YET = -1
+"""An end or a start that has not happened. In a map of timestamps it is 0."""
+
+NEVER = 2**63 - 1
+"""An interval or a timeout that there is not."""
+
+NAN = "NaN"
+"""JSON knows no NaN; the contract sends it as text."""
+
+
+def execution_state(status: JobStatus) -> str:
+    """Where a vertex stands whose job is in `status`: all of a job runs in one driver, so it is everywhere the same."""
+    return _OF_JOB[status]
+
+
+def counts(states: Iterable[str]) -> dict[str, int]:
+    """How many are in which execution state; those in which nobody is count 0."""
+    found = dict.fromkeys(EXECUTION_STATES, 0)
+    for state in states:
+        found[state] += 1
+    return found
+
+
+def ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def ms_or(seconds: float | None, otherwise: int = NOT_YET) -> int:
+    return otherwise if seconds is None else ms(seconds)

@@ -1,0 +1,138 @@
+"""What drivers and nodes wrote, by range and from the end. All of it off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from firesteel.types import JobID
+
+CHUNK = 1 << 18
+_ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
+FILES = {"stdout": "stdout.log", "stderr": "stderr.log", "events": "events.jsonl", "jvm": "jvm.log"}
+"""Names that may be asked for, and the files they are. Nothing else can be reached from outside (S4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    name: str
+    size: int
+    modified: float
+
+
+class JobLogs:
+    """Logs of attempts, below `<cluster>/jobs/<job id>/attempts/<n>`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def path(self, job_id: JobID, attempt: int, name: str) -> Path | None:
+        """None for a name that is not in FILES."""
+        file = FILES.get(name)
+        return None if file is None else self.directory(job_id, attempt) / file
+
+    def directory(self, job_id: JobID, attempt: int) -> Path:
+        """Where everything of an attempt is."""
+        return self._root / job_id / "attempts" / str(attempt)
+
+    async def attempts(self, job_id: JobID) -> list[int]:
+        """Those of which anything is there, the first one first."""
+        return await asyncio.to_thread(self.attempt_numbers, job_id)
+
+    def attempt_numbers(self, job_id: JobID) -> list[int]:
+        """`attempts`, for threads."""
+        directory = self._root / job_id / "attempts"
+        try:
+            return sorted(int(n) for n in os.listdir(directory) if _ATTEMPT.fullmatch(n))
+        except FileNotFoundError:
+            return []
+
+    async def files(self, job_id: JobID, attempt: int) -> list[LogFile]:
+        return await asyncio.to_thread(self._files, job_id, attempt)
+
+    def _files(self, job_id: JobID, attempt: int) -> list[LogFile]:
+        found = []
+        for name in FILES:
+            path = self.path(job_id, attempt, name)
+            assert path is not None
+            if (there := regular(path)) is not None:
+                found.append(LogFile(name, there.st_size, there.st_mtime))
+        return found
+
+
+def regular(path: Path) -> os.stat_result | None:
+    """What is known of a plain file; None for anything else. Code of a job may have put a link or a pipe there (S4)."""
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return None
+    return there if stat.S_ISREG(there.st_mode) else None
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A plain file, to be read. Raises FileNotFoundError for anything else; never waits for one who writes to a pipe."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise FileNotFoundError(str(path)) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(str(path))
+    return os.fdopen(fd, "rb")
+
+
+async def read_range(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
+    """Bytes [start, end) of a file that may grow or vanish meanwhile."""
+    position = start
+    while position < end:
+        data = await asyncio.to_thread(_read_at, path, position, min(CHUNK, end - position))
+        if not data:
+            return
+        position += len(data)
+        yield data
+
+
+def _read_at(path: Path, position: int, size: int) -> bytes:
+    try:
+        with open_regular(path) as f:
+            f.seek(position)
+            return f.read(size)
+    except FileNotFoundError:
+        return b""
+
+
+async def start_of_tail(path: Path, lines: int) -> int:
+    """Where the last `lines` lines begin."""
+    return await asyncio.to_thread(_start_of_tail, path, lines)
+
+
+def _start_of_tail(path: Path, lines: int) -> int:
+    try:
+        with open_regular(path) as f:
+            position = f.seek(0, os.SEEK_END)
+            if lines <= 0:
+                return position
+            found = 0
+            first = True
+            while position > 0:
+                step = min(CHUNK, position)
+                position -= step
+                f.seek(position)
+                block = f.read(step)
+                if first and block.endswith(b"\n"):
+                    block = block[:-1]
+                first = False
+                index = len(block)
+                while (index := block.rfind(b"\n", 0, index)) >= 0:
+                    found += 1
+                    if found == lines:
+                        return position + index + 1
+            return 0
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,1 @@
+"""Resources that Flink has not: job graphs, events, logs, lineage, engines, files."""

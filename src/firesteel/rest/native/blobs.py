@@ -1,0 +1,148 @@
+"""Files that travel with jobs: uploaded once, named by their content, seen by their owner only (S19)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from firesteel.blob.keys import BlobKey
+from firesteel.blob.store import BlobInfo
+from firesteel.config.sections import Role
+from firesteel.config.values import memory_bytes
+from firesteel.errors import JobStateError, TooLargeError
+from firesteel.rest.answers import answer
+from firesteel.rest.context import Caller, CallerParam, CallerPrincipal, Context, RestContext
+from firesteel.rest.errors import HttpError
+from firesteel.rest.native.graph_places import artifact_entries
+from firesteel.rest.native.logs import RangeHeader
+from firesteel.rest.native.ranges import part_answer, part_of, unsatisfiable
+from firesteel.rest.security.principals import EVERYBODY, Principal, require
+
+router = APIRouter(tags=["blobs"])
+
+SHA256 = r"^[0-9a-fA-F]{64}$"
+_BINARY: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_UPLOAD = {"requestBody": {"required": True, "content": _BINARY}}
+_PART_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The bytes.", "content": _BINARY},
+    206: {"description": "A part of them.", "content": _BINARY},
+    416: {"description": "The range is not in the file."},
+}
+
+KeyParam = Annotated[str, Path(alias="key", pattern=SHA256, description="The SHA-256 of the file.")]
+
+
+class StoredBlob(TypedDict):
+    key: str
+    size: int
+
+
+class BlobMessage(TypedDict):
+    key: str
+    size: int
+    created: int
+    """Milliseconds since 1970."""
+
+
+class BlobList(TypedDict):
+    blobs: list[BlobMessage]
+
+
+class Nothing(TypedDict):
+    pass
+
+
+@router.post("/blobs", status_code=201, response_model=StoredBlob, summary="Upload a file", openapi_extra=_UPLOAD)
+async def upload(
+    request: Request,
+    context: Context,
+    principal: CallerPrincipal,
+    expected: Annotated[
+        str | None,
+        Header(alias="X-Content-SHA256", pattern=SHA256, description="What the file must be, or it is refused."),
+    ] = None,
+) -> Response:
+    """The body is the file, whatever its content type. A job names it as `blob:<key>/<name>`; one that no job needs is
+    removed after a while."""
+    require(principal, Role.OPERATOR)
+    limit = memory_bytes(context.configuration.blob.max_size)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:19]) > limit:
+        raise TooLargeError(f"the file has {declared[:19]} bytes, and {limit:,} are allowed (blob.max-size)")
+    try:
+        stored = await context.blobs.put(
+            request.stream(),
+            owner=principal.submits_as,
+            expected=None if expected is None else BlobKey(expected.lower()),
+        )
+    except ClientDisconnect:
+        raise HttpError(400, "The upload broke off; nothing was stored.") from None
+    content: StoredBlob = {"key": stored.key, "size": stored.size}
+    return answer(content, 201, {"location": f"/blobs/{stored.key}"})
+
+
+@router.get("/blobs", response_model=BlobList, summary="Files of the caller")
+async def list_blobs(context: Context, principal: CallerPrincipal) -> Response:
+    """The newest first; for admins, those of everybody."""
+    content: BlobList = {"blobs": [_shown(b) for b in await context.blobs.list(_reads_as(principal))]}
+    return answer(content)
+
+
+@router.get("/blobs/{key}", response_class=Response, responses=_PART_ANSWERS, summary="The content of a file")
+async def download(
+    context: Context, principal: CallerPrincipal, text: KeyParam, range_: RangeHeader = None
+) -> Response:
+    key, owner = BlobKey(text.lower()), _reads_as(principal)
+    part = part_of(range_, (await context.blobs.info(key, owner)).size)
+    if part is None:
+        return unsatisfiable((await context.blobs.info(key, owner)).size)
+    _, body = await context.blobs.open_read(key, owner, offset=part.start, length=part.end - part.start)
+    headers = {
+        "content-type": "application/octet-stream",
+        "content-disposition": f'attachment; filename="{key}"',
+        "etag": f'"{key}"',
+        "x-content-type-options": "nosniff",
+    }
+    return part_answer(body, part, headers)
+
+
+@router.get("/blobs/{key}/info", response_model=BlobMessage, summary="Size and age of a file")
+async def describe(context: Context, principal: CallerPrincipal, text: KeyParam) -> Response:
+    return answer(_shown(await context.blobs.info(BlobKey(text.lower()), _reads_as(principal))))
+
+
+@router.delete("/blobs/{key}", response_model=Nothing, summary="Remove a file")
+async def remove(context: Context, caller: CallerParam, text: KeyParam) -> Response:
+    """Refused while a job that has not ended needs it. An admin removes it from all who uploaded it."""
+    principal, key = caller.principal, BlobKey(text.lower())
+    require(principal, Role.OPERATOR)
+    owner = _reads_as(principal)
+    await context.blobs.info(key, owner)
+    if (job_id := await _needed_by(context, caller, key)) is not None:
+        raise JobStateError(f"job {job_id} needs the file {key}; delete it when the job has ended")
+    await context.blobs.delete(key, owner)
+    return answer({})
+
+
+async def _needed_by(context: RestContext, caller: Caller, key: BlobKey) -> str | None:
+    """A job of the caller's that names the file and has not ended. Others have the file in their own right."""
+    for row in await context.gateway.list_jobs():
+        if row.status.terminal or not caller.sees(row.owner):
+            continue
+        job = await context.gateway.request_job(row.job_id)
+        if any(text.startswith(f"blob:{key}/") for _, text in artifact_entries(job.get("graph") or {})):
+            return row.job_id
+    return None
+
+
+def _reads_as(principal: Principal) -> str | None:
+    """The owner whose files the principal sees; None is everybody's."""
+    return None if principal.role is Role.ADMIN or principal.owner == EVERYBODY else principal.owner
+
+
+def _shown(blob: BlobInfo) -> BlobMessage:
+    return {"key": blob.key, "size": blob.size, "created": round(blob.created * 1000)}

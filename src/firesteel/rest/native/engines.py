@@ -1,0 +1,89 @@
+"""Engines, and the jobs that wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastapi import APIRouter
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from firesteel.dispatcher.gateway import JobOverview
+from firesteel.resourcemanager.overview import EngineOverview
+from firesteel.rest.answers import answer
+from firesteel.rest.context import CallerParam, Context
+from firesteel.rest.security.masking import mask_text
+from firesteel.status import JobStatus
+
+router = APIRouter(tags=["engines"])
+
+
+class EngineMessage(TypedDict):
+    id: str
+    master: str
+    memory: str
+    cores: int
+    """0 when that is not known."""
+    slots: int
+    free: int
+    state: str
+    since: int
+    """Milliseconds since 1970; 0 for one that was attached."""
+    address: str
+    foreign: bool
+    """Started by somebody else, who stops it."""
+
+
+class EngineList(TypedDict):
+    engines: list[EngineMessage]
+
+
+class WaitingJob(TypedDict):
+    job_id: str
+    name: str
+    since: int
+    """Milliseconds since 1970."""
+
+
+class Queue(TypedDict):
+    waiting: int
+    """Of all owners."""
+    jobs: list[WaitingJob]
+    """Those that the caller sees, the one that waits longest first."""
+
+
+@router.get("/engines", response_model=EngineList, summary="Engines: what jobs run on")
+async def list_engines(context: Context, caller: CallerParam) -> Response:
+    overview = await context.gateway.request_cluster_overview()
+    content: EngineList = {"engines": [render_engine(e) for e in overview.resources.engines]}
+    return answer(content)
+
+
+@router.get("/queue", response_model=Queue, summary="Jobs that wait for an engine")
+async def show_queue(context: Context, caller: CallerParam) -> Response:
+    overview = await context.gateway.request_cluster_overview()
+    jobs = [j for j in await context.gateway.list_jobs() if caller.sees(j.owner)]
+    return answer(render_queue(overview.resources.waiting, jobs))
+
+
+def render_engine(engine: EngineOverview) -> EngineMessage:
+    return {
+        "id": engine.engine_id,
+        "master": mask_text(engine.master),  # that of an attached engine is a URL, which may hold a token
+        "memory": engine.memory,
+        "cores": engine.cores,
+        "slots": engine.slots,
+        "free": engine.free,
+        "state": engine.state.value,
+        "since": round(engine.since * 1000),
+        "address": mask_text(engine.address),
+        "foreign": engine.foreign,
+    }
+
+
+def render_queue(waiting: int, jobs: Iterable[JobOverview]) -> Queue:
+    created = sorted((j for j in jobs if j.status is JobStatus.CREATED), key=lambda j: (j.changed_at, j.job_id))
+    return {
+        "waiting": waiting,
+        "jobs": [{"job_id": j.job_id, "name": j.name, "since": round(j.changed_at * 1000)} for j in created],
+    }

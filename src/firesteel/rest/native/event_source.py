@@ -1,0 +1,218 @@
+"""Who listens to what, and the progress and log lines that are found out for those who listen to a job.
+
+A job's state comes to listeners by itself (`jobmaster.events`). Its progress and its log are files: one task looks at them for
+all listeners of a job, while there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from firesteel.concurrency import OwnedTasks
+from firesteel.errors import RateLimitedError
+from firesteel.jobmaster.events import LOG, LOST, PROGRESS, JobEvent, Subscription
+from firesteel.rest.logs import JobLogs
+from firesteel.rest.native.log_tail import JobTail, Lines, News, Progress
+from firesteel.types import JobID
+
+logger = logging.getLogger(__name__)
+
+END = "end"
+"""Kind of an event that is not sent: the stream ends, or what was waited for has come."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_WAITING = 1 << 20
+"""Characters of log lines that wait for one slow listener."""
+
+
+class Listener:
+    """One open stream."""
+
+    def __init__(self, subscription: Subscription, *, logs: bool = False) -> None:
+        self.subscription = subscription
+        self.wants_logs = logs
+        self.lost = 0
+        """Log events that it was too slow for and does not know of yet."""
+        self._waiting = 0
+
+    def offer(self, event: JobEvent) -> None:
+        if event.kind == LOG:
+            if not self.wants_logs:
+                return
+            size = _size(event)
+            if self._waiting + size > MOST_WAITING:
+                self.lost += 1
+                return
+            self._waiting += size
+        self.subscription.offer(event)
+
+    async def next(self, patience: float) -> JobEvent | None:
+        """The next event; None when there was none for so long."""
+        if self.lost:
+            lost, self.lost = self.lost, 0
+            return JobEvent(LOST, JobID(""), time.time(), {"count": lost})
+        try:
+            async with asyncio.timeout(patience):
+                event = await self.subscription.next()
+        except TimeoutError:
+            return None
+        if event.kind == LOG:
+            self._waiting = max(0, self._waiting - _size(event))
+        elif event.kind == LOST:  # log lines may be among them
+            self._waiting = 0
+        return event
+
+    def end(self) -> None:
+        self.subscription.offer(JobEvent(END, JobID(""), 0.0))
+
+
+class EventSource:
+    """The open streams of a node. `close` ends them all, before the server waits for its connections."""
+
+    def __init__(self, *, interval: float = 0.5, slowest: float = 2.0, keep_alive: float = 15.0) -> None:
+        self.interval = interval
+        """Between two looks at a job of which there is news."""
+        self.slowest = slowest
+        """Between two looks at one of which there was none for a while."""
+        self.keep_alive = keep_alive
+        self._tasks = OwnedTasks("event-source", lambda _: None)  # it has logged what it was; streams go on
+        self._streams: set[Listener] = set()
+        self._watches: dict[JobID, _Watch] = {}
+        self._admitted = 0
+        self._closed = False
+
+    @property
+    def listeners(self) -> int:
+        return self._admitted
+
+    @property
+    def watched(self) -> int:
+        """Jobs whose files are being looked at."""
+        return len(self._watches)
+
+    def admit(self, limit: int) -> None:
+        """Count a stream in; `leave` counts it out. Raises RateLimitedError when there are `limit` of them."""
+        if self._closed or self._admitted >= limit:
+            raise RateLimitedError(
+                f"there are {self._admitted} event streams open, and no more are served (rest.max-event-listeners); "
+                "close some, or ask again later",
+                retry_after=5,
+            )
+        self._admitted += 1
+
+    def leave(self) -> None:
+        self._admitted -= 1
+
+    @contextlib.contextmanager
+    def listening(self, listener: Listener) -> Iterator[Listener]:
+        """Be ended when this source is closed."""
+        self._streams.add(listener)
+        if self._closed:
+            listener.end()
+        try:
+            yield listener
+        finally:
+            self._streams.discard(listener)
+
+    @contextlib.asynccontextmanager
+    async def following(
+        self, job_id: JobID, logs: JobLogs, listener: Listener, known: Mapping[str, Any] = NOTHING
+    ) -> AsyncIterator[_Watch]:
+        """Have progress and log lines of a job offered to `listener`.
+
+        At once: the last lines of the log, and the progress when it is not what the listener was told before (`known`).
+        """
+        watch = self._watches.get(job_id)
+        if watch is None:
+            watch = self._watches[job_id] = _Watch(job_id, logs)
+            watch.task = self._tasks.start(self._follow(watch), f"follow-{job_id[:8]}")
+        watch.count += 1
+        try:
+            await watch.join(listener, known)
+            yield watch
+        finally:
+            watch.listeners.discard(listener)
+            watch.count -= 1
+            if not watch.count:
+                del self._watches[job_id]
+                if watch.task is not None:
+                    watch.task.cancel()
+
+    async def _follow(self, watch: _Watch) -> None:
+        pause = self.interval
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                found = await watch.look()
+            except OSError as error:
+                logger.warning("the log of job %s cannot be read at the moment: %s", watch.job_id, error)
+                found = False
+            pause = self.interval if found else min(self.slowest, pause * 1.5)
+
+    async def close(self) -> None:
+        self._closed = True
+        for listener in self._streams:
+            listener.end()
+        await self._tasks.close()
+
+
+class _Watch:
+    """A job with listeners."""
+
+    def __init__(self, job_id: JobID, logs: JobLogs) -> None:
+        self.job_id = job_id
+        self.listeners: set[Listener] = set()
+        self.count = 0
+        """Of listeners, with those that are about to join."""
+        self.task: asyncio.Task[None] | None = None
+        self._tail = JobTail(logs, job_id)
+        self._turn = asyncio.Lock()
+        self._begun = False
+
+    async def join(self, listener: Listener, known: Mapping[str, Any]) -> None:
+        async with self._turn:
+            if not self._begun:
+                await asyncio.to_thread(self._tail.begin)
+                self._begun = True
+            news = await asyncio.to_thread(self._tail.recent) if listener.wants_logs else []
+            if self._tail.shown and self._tail.shown != known:
+                news.append(Progress(self._tail.shown))
+            _tell(self._events(news), [listener])
+            self.listeners.add(listener)
+
+    async def look(self, *, over: bool = False) -> bool:
+        """Offer what is new to all listeners; whether there was anything."""
+        async with self._turn:
+            if not self._begun:
+                return False
+            news = await asyncio.to_thread(self._tail.news, over=over)
+            _tell(self._events(news), self.listeners)
+            return bool(news)
+
+    def _events(self, news: Iterable[News]) -> list[JobEvent]:
+        now = time.time()
+        return [_event(self.job_id, n, now) for n in news]
+
+
+def _tell(events: Iterable[JobEvent], listeners: Iterable[Listener]) -> None:
+    waiting = list(listeners)
+    for event in events:
+        for listener in waiting:
+            listener.offer(event)
+
+
+def _event(job_id: JobID, news: News, now: float) -> JobEvent:
+    match news:
+        case Progress():
+            return JobEvent(PROGRESS, job_id, now, {"progress": news.view})
+        case Lines():
+            return JobEvent(LOG, job_id, now, {"attempt": news.attempt, "stream": news.stream, "lines": news.lines})
+
+
+def _size(event: JobEvent) -> int:
+    return sum(len(line) + 1 for line in event.data["lines"])

@@ -1,0 +1,193 @@
+"""`GET /jobs/{jobid}/events` and `GET /events`: what happens to jobs, as server-sent events.
+
+A stream is not a record: whoever connects is told how things stand (`snapshot`) and then what changes. After a break, of the
+connection or of the leadership, a client connects again and begins anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from firesteel.errors import FiresteelError, JobNotFoundError
+from firesteel.jobmaster.events import LOST, STATE, JobEvent
+from firesteel.rest.answers import encode
+from firesteel.rest.context import Caller, CallerParam, Context, RestContext
+from firesteel.rest.native.event_source import END, Listener
+from firesteel.rest.params import JobIdParam
+from firesteel.rest.security.masking import mask
+from firesteel.status import JobStatus
+from firesteel.types import JobID
+
+router = APIRouter(tags=["events"])
+
+SNAPSHOT = "snapshot"
+KEEP_ALIVE = b": keep-alive\n\n"
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # a proxy that gathers an answer before it passes it on would wait for ever
+}
+_DESCRIBED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events, each with `id`, `event` and `data` (JSON), until the job ends or the connection breaks.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get(
+    "/jobs/{jobid}/events",
+    summary="What happens to a job, as it happens",
+    response_class=StreamingResponse,
+    responses=_DESCRIBED,
+)
+async def job_events(
+    context: Context,
+    caller: CallerParam,
+    job_id: JobIdParam,
+    logs: Annotated[bool, Query(description="Also the lines that the running attempt logs.")] = False,
+) -> Response:
+    """Events: `snapshot` first, then `state`, `progress`, `log` and `lost`. The last one is the `state` that is final."""
+    return _open(context, job_stream(context, caller.read(job_id), logs=logs))
+
+
+@router.get(
+    "/events",
+    summary="Changes of the state of jobs, as they happen",
+    response_class=StreamingResponse,
+    responses=_DESCRIBED,
+)
+async def all_events(context: Context, caller: CallerParam) -> Response:
+    """Events `state` and `lost`, of all jobs that the caller sees."""
+    return _open(context, cluster_stream(context, caller))
+
+
+def _open(context: RestContext, stream: AsyncGenerator[bytes, None]) -> Response:
+    context.events.admit(context.configuration.rest.max_listeners)
+    return EventStream(stream, context.events.leave)
+
+
+class EventStream(StreamingResponse):
+    """Lets go of what the stream holds as soon as it is over, however it ends."""
+
+    def __init__(self, stream: AsyncGenerator[bytes, None], on_end: Callable[[], None]) -> None:
+        super().__init__(stream, headers=HEADERS)
+        self._stream = stream
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+            await self._stream.aclose()
+
+
+async def job_stream(context: RestContext, job_id: JobID, *, logs: bool) -> AsyncGenerator[bytes, None]:
+    gateway, source = context.gateway, context.events
+    lines = Numbered()
+    # Listening comes first, and the Dispatcher reads the state before it waits for anything: nothing is missed or told twice.
+    with gateway.events(job_id) as subscription, source.listening(Listener(subscription, logs=logs)) as listener:
+        job = await gateway.request_job(job_id)
+        yield lines.event(SNAPSHOT, snapshot(job))
+        if JobStatus(job["status"]).terminal:
+            yield lines.event(STATE, final_state(job))
+            return
+        async with source.following(job_id, context.logs, listener, job["progress"]) as watch:
+            while (event := await listener.next(source.keep_alive)) is None or event.kind != END:
+                if event is None:
+                    if (over := await _ended(context, job_id)) is None:
+                        yield KEEP_ALIVE
+                        continue
+                    if over:
+                        yield lines.event(STATE, final_state(over))
+                    return
+                if event.final:
+                    # What was written last comes before the end.
+                    await watch.look(over=True)
+                    listener.end()
+                    while (late := await listener.next(source.keep_alive)) is not None and late.kind != END:
+                        yield lines.of(late)
+                    yield lines.of(event)
+                    return
+                yield lines.of(event)
+
+
+async def cluster_stream(context: RestContext, caller: Caller) -> AsyncGenerator[bytes, None]:
+    gateway, source = context.gateway, context.events
+    lines = Numbered()
+    with gateway.events() as subscription, source.listening(Listener(subscription)) as listener:
+        yield KEEP_ALIVE  # the client knows that it is connected
+        while (event := await listener.next(source.keep_alive)) is None or event.kind != END:
+            if event is None:
+                if not _leads(context):
+                    return
+                yield KEEP_ALIVE
+            elif event.kind == LOST or (event.kind == STATE and _sees(context, caller, event.job_id)):
+                yield lines.of(event)
+
+
+async def _ended(context: RestContext, job_id: JobID) -> dict[str, Any] | None:
+    """None while the job runs and this node leads. The job once it has ended; empty when there is nobody to ask."""
+    try:
+        if not (await context.gateway.request_job_status(job_id)).terminal:
+            return None
+        return await context.gateway.request_job(job_id)
+    except FiresteelError:
+        return {}
+
+
+def _leads(context: RestContext) -> bool:
+    try:
+        context.gateway.events().close()  # it refuses listeners when it leads no more
+    except FiresteelError:
+        return False
+    return True
+
+
+def _sees(context: RestContext, caller: Caller, job_id: JobID) -> bool:
+    try:
+        return caller.sees(context.gateway.owner_of(job_id))
+    except JobNotFoundError:
+        return False
+
+
+class Numbered:
+    """The events of one stream on the wire."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def of(self, event: JobEvent) -> bytes:
+        if event.kind == LOST:
+            return self.event(LOST, dict(event.data))
+        data = (
+            mask(dict(event.data)) if event.kind == STATE else event.data
+        )  # log lines were masked when they were read
+        return self.event(event.kind, {"job_id": event.job_id, "at": event.at, **data})
+
+    def event(self, kind: str, data: Mapping[str, Any]) -> bytes:
+        self._last += 1
+        return b"id: %d\nevent: %s\ndata: %s\n\n" % (self._last, kind.encode(), encode(data))
+
+
+def snapshot(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "job_id": job["job_id"],
+        "status": job["status"],
+        "attempt": job["attempt"],
+        "progress": job["progress"],
+        "at": time.time(),
+    }
+
+
+def final_state(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The last event of a job that ended before anybody listened."""
+    data = {"job_id": job["job_id"], "status": job["status"], "at": job["ended_at"], "attempt": job["attempt"]}
+    return data | ({"failure": mask(job["failure"])} if job["failure"] else {})

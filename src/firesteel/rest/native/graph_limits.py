@@ -1,0 +1,173 @@
+"""What no job graph from the network may be, whatever it says: bounds on everything that later steps cannot bound (S25).
+
+Those steps recurse, compare each with each, and cannot be interrupted. All of this runs in threads.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from firesteel.errors import Problem
+from firesteel.jobgraph.document import Document, Loc, Locator, vertex_at
+from firesteel.rest.params import MAX_DEPTH, too_deep
+
+MAX_VERTICES = 2000
+MAX_SINKS = 500
+"""Each is compared with each."""
+MAX_QUERY = 200_000
+"""Characters of one query."""
+MAX_PATTERNS = 1000
+"""Paths that the `{a,b}` in one path may stand for."""
+MAX_SUBSTITUTED = 16 << 20
+"""Characters that variables may bring in."""
+MAX_YAML = 1 << 20
+MAX_NODES = 200_000
+"""Values of a YAML text, with aliases written out."""
+MAX_FOUND = 100
+
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def unfit(document: Document) -> list[Problem]:
+    """Why the graph in `document` cannot even be looked at; not all of it."""
+    data = document.data
+    at = Locator(document.file, document.lines)
+    if too_deep(data):
+        return [Problem(f"the graph is nested more than {MAX_DEPTH} levels deep", "flatten it", file=document.file)]
+    found = []
+    for loc, message, fix in _complaints(data):
+        found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
+        if len(found) >= MAX_FOUND:
+            break
+    return found
+
+
+def too_much_substitution(data: Any, variables: Mapping[str, str]) -> bool:
+    """Whether putting variables in would make the graph a giant."""
+    declared = data.get("variables") if isinstance(data, dict) else None
+    values = [*variables.values(), *(declared.values() if isinstance(declared, dict) else ())]
+    longest = max((len(str(v)) for v in values), default=0)
+    references = sum(v.count("${") for _, v in _leaves(data, ()) if isinstance(v, str))
+    return references * longest > MAX_SUBSTITUTED
+
+
+def unfit_yaml(text: str, file: str) -> Problem | None:
+    """Why `text` cannot be read as YAML: too deep or too large, also once its aliases are written out."""
+    if len(text) > MAX_YAML:
+        return Problem(f"the pipeline has more than {MAX_YAML:,} characters", "send it as JSON", file=file)
+    try:
+        return _unfit_events(text, file)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        fix = "mend the syntax; text with ':' or '#' in it needs quotes"
+        return Problem(f"this is not YAML: {what}", fix, file=file, line=mark.line + 1 if mark else None)
+
+
+def _unfit_events(text: str, file: str) -> Problem | None:
+    anchors: dict[str, tuple[int, int]] = {}
+    """Size and height of what each anchor stands for."""
+    opened: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+    """Anchor, size and height so far of the collections that we are in, the document first."""
+
+    def add(size: int, height: int) -> None:
+        anchor, so_far, highest = opened[-1]
+        opened[-1] = (anchor, so_far + size, max(highest, height))
+
+    for event in yaml.parse(text, Loader=_LOADER):
+        match event:
+            case yaml.CollectionStartEvent():
+                opened.append((event.anchor, 1, 1))
+            case yaml.CollectionEndEvent():
+                anchor, size, height = opened.pop()
+                if anchor is not None:
+                    anchors[anchor] = (size, height)
+                add(size, height + 1)
+            case yaml.AliasEvent():
+                size, height = anchors.get(event.anchor or "", (1, 0))
+                add(size, height)
+            case yaml.ScalarEvent():
+                add(1, 0)
+                if event.anchor is not None:
+                    anchors[event.anchor] = (1, 0)
+            case _:
+                continue
+        if len(opened) - 1 + opened[-1][2] > MAX_DEPTH:
+            return Problem(f"it is nested more than {MAX_DEPTH} levels deep", "flatten it", file=file)
+        if sum(size for _, size, _ in opened) > MAX_NODES:
+            return Problem(f"it holds more than {MAX_NODES:,} values, aliases included", "write less", file=file)
+    return None
+
+
+def _complaints(data: Any) -> Iterator[tuple[Loc, str, str]]:
+    if not isinstance(data, dict):
+        return  # the next step says so
+    vertices = data.get("vertices")
+    vertices = vertices if isinstance(vertices, list) else []
+    if len(vertices) > MAX_VERTICES:
+        yield ("vertices",), f"there are {len(vertices)} of them, and a graph may have {MAX_VERTICES}", "split the job"
+        return
+    sinks = sum(isinstance(v, dict) and v.get("kind") == "sink" for v in vertices)
+    if sinks > MAX_SINKS:
+        yield ("vertices",), f"{sinks} of them are sinks, and a graph may have {MAX_SINKS}", "split the job"
+    name = data.get("name")
+    if isinstance(name, str) and any(ord(c) < 32 or ord(c) == 127 for c in name):
+        yield ("name",), "holds a control character", "write one line of plain text"
+    for i, vertex in enumerate(vertices):
+        if isinstance(vertex, dict):
+            yield from _in_vertex(vertex, ("vertices", i))
+    for loc, value in _leaves(data, ()):
+        if why := _unfit_value(value):
+            yield loc, *why
+
+
+def _in_vertex(vertex: Mapping[Any, Any], loc: Loc) -> Iterator[tuple[Loc, str, str]]:
+    query, path = vertex.get("query"), vertex.get("path")
+    if isinstance(query, str) and len(query) > MAX_QUERY:
+        yield (*loc, "query"), f"has {len(query):,} characters, and a query may have {MAX_QUERY:,}", "split the query"
+    if isinstance(path, str) and _patterns(path) > MAX_PATTERNS:
+        yield (*loc, "path"), f"stands for more than {MAX_PATTERNS:,} paths", "use * in place of some {a,b}"
+
+
+def _patterns(path: str) -> int:
+    """How many paths the braces in a path stand for; at least as many as there are."""
+    count = 1
+    while count <= MAX_PATTERNS and (match := _BRACES.search(path)):
+        count *= match[1].count(",") + 1
+        path = f"{path[: match.start()]}_{path[match.end() :]}"
+    return count
+
+
+def _leaves(value: Any, loc: Loc) -> Iterator[tuple[Loc, Any]]:
+    """Scalars and keys, with where they are."""
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield loc, key
+                yield from _leaves(inner, (*loc, str(key)[:100]))
+        case list():
+            for i, inner in enumerate(value):
+                yield from _leaves(inner, (*loc, i))
+        case _:
+            yield loc, value
+
+
+def _unfit_value(value: Any) -> tuple[str, str] | None:
+    match value:
+        case str():
+            if "\0" in value:
+                return "holds the character U+0000", "remove it"
+            if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+                return "holds half a character (a lone surrogate)", "write it as UTF-8"
+        case int() if not _SMALLEST <= value <= _LARGEST:
+            return "is a number of more than 64 bits", "use a smaller one"
+        case float() if not math.isfinite(value):
+            return "is not a finite number", "write a number"
+    return None

@@ -1,0 +1,103 @@
+"""Where a job graph from the network may point: places that mean the same on every node, and uploaded files (S9).
+
+What a job reads and writes is Spark's business, by an absolute path or a URL. Files that travel with the job are
+references to uploads: the control plane fetches nothing, and opens no path that somebody names, unless it is an admin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from firesteel.blob.keys import BlobRef, is_blob_ref
+from firesteel.errors import Problem
+from firesteel.jobgraph.document import Loc, Locator, vertex_at
+
+ARTIFACTS = ("py_files", "archives", "files", "jars")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def place_problems(data: Any, at: Locator, *, local_files: bool = False) -> list[Problem]:
+    """What is wrong with the places that the graph in `data` (plain JSON) names.
+
+    `local_files`: files that travel with the job may be those of the node. For admins, who could read them anyway.
+    """
+    if not isinstance(data, dict):
+        return []
+    found = []
+    for loc, text in artifact_entries(data):
+        if local_files and text.startswith("/"):
+            continue
+        if message := _not_a_ref(text):
+            fix = "upload the file (POST /blobs) and name it as blob:<sha256>/<name>"
+            found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
+    for loc, path in _paths(data):
+        if not is_absolute(path):
+            message = f"'{_shown(path)}' is a relative path, and nobody knows to what"
+            fix = "give an absolute path, or a URL such as s3a://bucket/path"
+            found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
+    return found
+
+
+def artifact_entries(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Every file that is to travel with the job, and where the graph says so."""
+    settings = data.get("settings")
+    artifacts = settings.get("artifacts") if isinstance(settings, dict) else None
+    artifacts = artifacts if isinstance(artifacts, dict) else {}
+    for field in ARTIFACTS:
+        entries = artifacts.get(field)
+        for i, entry in enumerate(entries) if isinstance(entries, list | tuple) else ():
+            if isinstance(entry, str):
+                yield ("settings", "artifacts", field, i), entry
+    for i, vertex in _vertices(data):
+        if vertex.get("kind") == "script" and isinstance(vertex.get("file"), str):
+            yield ("vertices", i, "file"), vertex["file"]
+
+
+def is_absolute(path: str) -> bool:
+    """Whether the path means the same wherever Spark reads it."""
+    scheme = _SCHEME.match(path)
+    if scheme is None:
+        return path.startswith("/")
+    return scheme[0].lower() != "file:" or path[scheme.end() :].startswith("/")
+
+
+def _not_a_ref(text: str) -> str:
+    if not is_blob_ref(text):
+        return f"'{_shown(text)}' is not an uploaded file, and the cluster takes files from nowhere else"
+    try:
+        BlobRef.parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _paths(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    settings = data.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    restore = settings.get("restore")
+    savepoint = restore.get("path") if isinstance(restore, dict) else None
+    for loc, place in ((("directory",), settings.get("directory")), (("restore", "path"), savepoint)):
+        if isinstance(place, str) and place:
+            yield ("settings", *loc), place
+    for i, vertex in _vertices(data):
+        if vertex.get("kind") not in ("source", "sink"):
+            continue
+        if isinstance(path := vertex.get("path"), str) and path:
+            yield ("vertices", i, "path"), path
+        options = vertex.get("options")
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if str(name).lower() == "path" and isinstance(value, str):
+                yield ("vertices", i, "options", str(name)), value
+
+
+def _vertices(data: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    vertices = data.get("vertices")
+    for i, vertex in enumerate(vertices) if isinstance(vertices, list | tuple) else ():
+        if isinstance(vertex, dict):
+            yield i, vertex
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,192 @@
+"""What a job reads, what it writes, and how the one becomes the other; and what Spark did of it, operator by operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, NotRequired
+
+from fastapi import APIRouter
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.rest.answers import encode, encoded
+from firesteel.rest.context import CallerParam, Context, RestContext
+from firesteel.rest.native.columns import Column, columns_of_scan, columns_of_schema
+from firesteel.rest.params import JobIdParam
+from firesteel.rest.security.masking import mask
+from firesteel.types import JobID
+
+router = APIRouter(tags=["jobs"])
+
+
+class Place(TypedDict):
+    vertex: str
+    format: str | None
+    path: NotRequired[str]
+    table: NotRequired[str]
+    columns: list[Column] | None
+
+
+Edge = TypedDict("Edge", {"from": str, "to": str})
+OperatorEdge = TypedDict("OperatorEdge", {"from": int, "to": int})
+
+
+class Lineage(TypedDict):
+    job_id: str
+    name: str
+    mode: str
+    inputs: list[Place]
+    outputs: list[Place]
+    edges: list[Edge]
+
+
+class Operator(TypedDict):
+    id: int
+    name: str
+    description: str
+    rows: int | None
+    metrics: dict[str, str]
+
+
+class SinkOperators(TypedDict):
+    vertex: str
+    operators: list[Operator]
+    edges: list[OperatorEdge]
+
+
+class OperatorsMessage(TypedDict):
+    job_id: str
+    attempt: int
+    rows: dict[str, int]
+    """By vertex, where the physical plan leaves no doubt."""
+    sinks: list[SinkOperators]
+
+
+@router.get("/jobs/{jobid}/lineage", response_model=Lineage, summary="What a job reads and writes")
+async def lineage(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
+    job = await context.gateway.request_job(caller.read(job_id))
+    _, operators = await _operators(context, job_id)
+    # A graph may have thousands of columns.
+    return encoded(await asyncio.to_thread(lambda: encode(mask(render_lineage(job, operators)))))
+
+
+@router.get(
+    "/jobs/{jobid}/operators", response_model=OperatorsMessage, summary="Rows per physical operator of the last attempt"
+)
+async def operators(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
+    """Empty until the attempt has ended, and for jobs of which Spark does not tell: streams and scripts."""
+    attempt, found = await _operators(context, caller.read(job_id))
+    return encoded(await asyncio.to_thread(lambda: encode(mask(render_operators(job_id, attempt, found)))))
+
+
+async def _operators(context: RestContext, job_id: JobID) -> tuple[int, dict[str, Any]]:
+    """The last attempt, and what its driver wrote down of Spark's operators."""
+    numbers = await context.logs.attempts(job_id)
+    if not numbers:
+        return 0, {}
+    directory = AttemptDirectory(context.logs.directory(job_id, numbers[-1]))
+
+    def read() -> Any:
+        try:
+            found = directory.read_operators()
+            encode(found)
+        except (OSError, ValueError, TypeError, RecursionError):
+            return {}  # torn by a kill, or not written by the driver but by the code that runs in it
+        return found
+
+    found = await asyncio.to_thread(read)
+    return numbers[-1], found if isinstance(found, dict) else {}
+
+
+def render_lineage(job: Mapping[str, Any], operators: Mapping[str, Any]) -> Lineage:
+    """`operators` are those of the last attempt, as the driver harvested them; they may be empty."""
+    graph: Mapping[str, Any] = job.get("graph") or {}
+    vertices: list[dict[str, Any]] = graph.get("vertices") or []
+    sources = [v for v in vertices if v["kind"] == "source"]
+    scans = _scans(operators)
+    return {
+        "job_id": job["job_id"],
+        "name": job["name"],
+        "mode": job["mode"],
+        "inputs": [_place(v, _columns(v, sources, scans)) for v in sources],
+        "outputs": [_place(v, None) for v in vertices if v["kind"] == "sink"],
+        "edges": [{"from": name, "to": v["name"]} for v in job["vertices"] for name in v["inputs"]],
+    }
+
+
+def render_operators(job_id: str, attempt: int, found: Mapping[str, Any]) -> OperatorsMessage:
+    rows = _mapping(found.get("rows"))
+    return {
+        "job_id": job_id,
+        "attempt": attempt,
+        "rows": {vertex: count for vertex, count in rows.items() if isinstance(count, int)},
+        "sinks": [_sink(vertex, _mapping(sink)) for vertex, sink in _mapping(found.get("sinks")).items()],
+    }
+
+
+def _sink(vertex: str, sink: Mapping[str, Any]) -> SinkOperators:
+    return {
+        "vertex": vertex,
+        "operators": [_operator(o) for o in _mappings(sink.get("operators"))],
+        "edges": [
+            {"from": _int(e.get("fromId")) or 0, "to": _int(e.get("toId")) or 0} for e in _mappings(sink.get("edges"))
+        ],
+    }
+
+
+def _operator(o: Mapping[str, Any]) -> Operator:
+    return {
+        "id": _int(o.get("id")) or 0,
+        "name": str(o.get("name", "")),
+        "description": str(o.get("description", "")),
+        "rows": _int(o.get("rows")),
+        "metrics": {str(k): str(v) for k, v in _mapping(o.get("metrics")).items()},
+    }
+
+
+def _place(vertex: Mapping[str, Any], columns: list[Column] | None) -> Place:
+    place: Place = {"vertex": vertex["name"], "format": vertex.get("format"), "columns": columns}
+    if path := vertex.get("path"):
+        place["path"] = path
+    if table := vertex.get("table") or (vertex.get("options") or {}).get("dbtable"):
+        place["table"] = table
+    return place
+
+
+def _columns(source: Mapping[str, Any], sources: list[dict[str, Any]], scans: list[str]) -> list[Column] | None:
+    if schema := source.get("schema"):
+        return columns_of_schema(schema)
+    path: str = source.get("path") or source.get("table") or ""
+    meant = [s for s in scans if path and path.removeprefix("file:").rstrip("/*") in s]
+    if sum((s.get("path") or s.get("table")) == path for s in sources) > 1:
+        meant = []  # two vertices that read the same: which scan is whose nobody knows
+    if len(sources) == 1 and len(scans) == 1:
+        meant = scans
+    found = [c for c in map(columns_of_scan, meant) if c is not None]
+    # Each sink has a scan of its own, which reads the columns that it needs.
+    merged = {json.dumps(column): column for columns in found for column in columns}
+    return list(merged.values()) or None
+
+
+def _scans(operators: Mapping[str, Any]) -> list[str]:
+    described = [
+        str(o.get("description"))
+        for sink in _mapping(operators.get("sinks")).values()
+        for o in _mappings(_mapping(sink).get("operators"))
+    ]
+    return [d for d in described if "ReadSchema: " in d]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
+def _int(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,176 @@
+"""What is new in the files of a job's attempts: progress and log lines. Everything here blocks, for threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firesteel.driver.events import ProgressTail
+from firesteel.rest.logs import JobLogs, open_regular
+from firesteel.rest.security.masking import mask_text
+from firesteel.types import JobID
+
+logger = logging.getLogger(__name__)
+
+STREAMS = ("stdout", "stderr")
+READ = 64 * 1024
+"""Bytes of one file that are read at a time."""
+FAR_BEHIND = 1 << 20
+"""Whoever writes faster than we read is not followed line by line."""
+RECENT_LINES = 1000
+"""With which one who begins to listen is greeted, if they are not more than READ bytes."""
+LINES_PER_EVENT = 200
+LONGEST_LINE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    view: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    attempt: int
+    stream: str
+    lines: list[str] = field(default_factory=list)
+
+
+News = Progress | Lines
+
+
+class LogTail:
+    """Reads a file as it grows, from `position` on; a half-written last line waits for its rest."""
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        self._path = path
+        self.position = position
+
+    @classmethod
+    def at_end(cls, path: Path) -> LogTail:
+        """Of what is there, the whole lines count as read."""
+        tail = cls(path)
+        try:
+            with open_regular(path) as f:
+                size = f.seek(0, os.SEEK_END)
+                start = f.seek(max(0, size - READ))
+                tail.position = start + f.read(size - start).rfind(b"\n") + 1
+        except FileNotFoundError:
+            pass
+        return tail
+
+    def recent(self) -> list[str]:
+        """The last lines before what `new` gives next."""
+        start = max(0, self.position - READ)
+        try:
+            with open_regular(self._path) as f:
+                f.seek(start)
+                data = f.read(self.position - start)
+        except FileNotFoundError:
+            return []
+        lines = _lines(data.removesuffix(b"\n")) if data else []
+        return lines[1:][-RECENT_LINES:] if start else lines[-RECENT_LINES:]
+
+    def new(self, *, over: bool = False) -> list[str]:
+        """Whole lines that were not read yet, and a bounded number of them. `over`: no more will come, so the last
+        line is whole as it is."""
+        note: list[str] = []
+        try:
+            with open_regular(self._path) as f:
+                size = os.fstat(f.fileno()).st_size
+                if size < self.position:
+                    self.position = 0
+                if size - self.position > FAR_BEHIND:
+                    left_out = size - READ - self.position
+                    note = [f"[{left_out:,} bytes are left out here; the log of the attempt has them]"]
+                    self.position += left_out
+                f.seek(self.position)
+                data = f.read(READ)
+        except FileNotFoundError:
+            return []
+        end = data.rfind(b"\n") + 1
+        last = over and self.position + len(data) >= size
+        if last or (not end and len(data) == READ):  # a line without end is cut
+            end = len(data)
+        self.position += end
+        return note + _lines(data[:end].removesuffix(b"\n")) if end else note
+
+
+class JobTail:
+    """The files of one job, attempt after attempt. One caller at a time."""
+
+    def __init__(self, logs: JobLogs, job_id: JobID) -> None:
+        self._logs = logs
+        self._job_id = job_id
+        self._attempt = 0
+        self._progress: ProgressTail | None = None
+        self.shown: dict[str, Any] = {}
+        """The progress as it was last told; empty when there is none."""
+        self._tails: dict[str, LogTail] = {}
+
+    def begin(self) -> None:
+        """What is there now is not news. Before anything else."""
+        numbers = self._logs.attempt_numbers(self._job_id)
+        if numbers:
+            self._turn_to(numbers[-1], at_end=True)
+            self._read_progress()
+
+    def recent(self) -> list[News]:
+        """The last log lines of the attempt, up to where `news` goes on."""
+        return [n for stream, tail in self._tails.items() for n in self._as_news(stream, tail.recent())]
+
+    def news(self, *, over: bool = False) -> list[News]:
+        """What came since the last call. `over`: the job has ended."""
+        numbers = self._logs.attempt_numbers(self._job_id)
+        found: list[News] = []
+        for number in numbers:
+            if number > self._attempt:
+                found += self._read(over=True)
+                self._turn_to(number)
+        return found + self._read(over=over)
+
+    def _turn_to(self, attempt: int, *, at_end: bool = False) -> None:
+        self._attempt = attempt
+        events = self._logs.path(self._job_id, attempt, "events")
+        assert events is not None
+        self._progress = ProgressTail(events)
+        for stream in STREAMS:
+            path = self._logs.path(self._job_id, attempt, stream)
+            assert path is not None
+            self._tails[stream] = LogTail.at_end(path) if at_end else LogTail(path)
+
+    def _read(self, *, over: bool) -> list[News]:
+        found: list[News] = []
+        for stream, tail in self._tails.items():
+            for _ in range(FAR_BEHIND // READ + 1 if over else 1):
+                found += self._as_news(stream, tail.new(over=over))
+        return found + ([Progress(self.shown)] if self._read_progress() else [])
+
+    def _read_progress(self) -> bool:
+        """Whether there is another view of it than before."""
+        try:
+            view = self._progress.look() if self._progress is not None else self.shown
+        except Exception as error:
+            # The file belongs to a process that runs somebody's code: what it writes there must not end a stream.
+            logger.warning("the progress of job %s cannot be understood: %r", self._job_id, error)
+            return False
+        if view == self.shown or not view["updated_at"]:
+            return False
+        self.shown = view
+        return True
+
+    def _as_news(self, stream: str, lines: list[str]) -> Iterator[Lines]:
+        for start in range(0, len(lines), LINES_PER_EVENT):
+            yield Lines(self._attempt, stream, lines[start : start + LINES_PER_EVENT])
+
+
+def _lines(data: bytes) -> list[str]:
+    return [_shown(line) for line in data.decode(errors="replace").split("\n")]
+
+
+def _shown(line: str) -> str:
+    cut = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
+    return mask_text(cut)

@@ -1,0 +1,32 @@
+"""The routers of this part, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from firesteel.rest.native import (
+    about,
+    blobs,
+    documentation,
+    engines,
+    events,
+    history,
+    lineage,
+    logs,
+    submit,
+    vertex_log,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    submit.router,
+    about.jobs,
+    events.router,
+    logs.router,
+    vertex_log.router,
+    lineage.router,
+    history.router,
+    engines.router,
+    blobs.router,
+    about.router,
+    documentation.router,
+)

@@ -1,0 +1,255 @@
+"""`POST /jobs`: a job graph is checked in full, made durable, and answered with its id.
+
+Flink's own client sends a serialised Java program to the same path. It is told in words why that cannot run here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from firesteel.blob.keys import BlobRef, is_blob_ref
+from firesteel.config.sections import Role
+from firesteel.errors import (
+    BlobNotFoundError,
+    DuplicateJobError,
+    InvalidPipelineError,
+    InvalidRequestError,
+    JobNotFoundError,
+    Problem,
+)
+from firesteel.jobgraph.document import Locator
+from firesteel.jobgraph.model import JobGraph
+from firesteel.rest.answers import answer
+from firesteel.rest.context import Caller, CallerParam, Context, RestContext
+from firesteel.rest.errors import HttpError
+from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_thread
+from firesteel.rest.native.graph_places import artifact_entries, place_problems
+from firesteel.rest.params import HEX_ID, json_body
+from firesteel.rest.security.principals import require
+from firesteel.rest.security.spark_settings import refused_settings
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.types import JobID, new_job_id
+
+router = APIRouter(tags=["jobs"])
+
+YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+FLINK_PROGRAM = (
+    "This is a Flink program, and Firesteel runs Spark jobs, not Flink programs: submit a job graph as JSON or YAML, "
+    "with `firesteel run`, `curl` or the Python client."
+)
+LONGEST_HEARTBEAT = 7 * 86_400_000
+Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+HexId = Annotated[str, Field(pattern=HEX_ID)]
+
+
+class JobSubmission(BaseModel):
+    """What to run, and how it is to be treated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    graph: dict[str, Any]
+    """A JobGraph: see `job-graph.schema.json`."""
+    job_id: HexId | None = Field(default=None, alias="jobId")
+    """Chosen by the client, so that a repeated submission is recognised; else one is made."""
+    priority: Priority = 0
+    """Jobs that wait for an engine get one in the order of their priorities, the highest first."""
+    client_heartbeat_timeout: Annotated[int, Field(ge=1, le=LONGEST_HEARTBEAT)] | None = Field(
+        default=None, alias="clientHeartbeatTimeout"
+    )
+    """Milliseconds. With it, the job is cancelled when its client is silent for so long."""
+    variables: dict[str, str | int | float | bool] | None = None
+    """Values for `${name}` in the graph. Without any, and none declared in the graph, the graph is taken literally."""
+
+
+class AcceptedJob(TypedDict):
+    jobUrl: str
+    jobId: str
+    status: str
+
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": JobSubmission.model_json_schema(by_alias=True)},
+            "application/yaml": {"schema": {"type": "string", "description": "A pipeline, as in a file."}},
+        },
+    }
+}
+
+
+@router.post(
+    "/jobs",
+    status_code=202,
+    response_model=AcceptedJob,
+    summary="Submit a job",
+    openapi_extra=_BODY,
+)
+async def submit(
+    request: Request,
+    context: Context,
+    caller: CallerParam,
+    job_id: Annotated[str | None, Query(alias="jobId", pattern=HEX_ID, description="32 hex digits")] = None,
+    priority: Annotated[int, Query(ge=-(2**31), le=2**31 - 1)] = 0,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=255,
+            description="In place of a jobId: the same key of the same owner is the same job.",
+        ),
+    ] = None,
+) -> Response:
+    """Answers once the job is durable. The same submission again gets the same answer and runs once."""
+    require(caller.principal, Role.OPERATOR)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    heartbeat = None
+    local_files = caller.principal.role is Role.ADMIN
+    if kind == "multipart/form-data":
+        async for _ in request.stream():
+            pass
+        raise HttpError(400, FLINK_PROGRAM)
+    if kind in YAML:
+        graph = await in_thread(graph_of_yaml, _text(await request.body()), local_files=local_files)
+    else:
+        wanted = parse_submission(await json_body(request))
+        graph = await in_thread(graph_of_json, wanted.graph, _texts(wanted.variables), local_files=local_files)
+        job_id = wanted.job_id or job_id
+        priority = wanted.priority if "priority" in wanted.model_fields_set else priority
+        if wanted.client_heartbeat_timeout is not None:
+            heartbeat = wanted.client_heartbeat_timeout / 1000
+    chosen = choose_id(caller, job_id, key)
+    if (audit := request.scope.get("firesteel.audit")) is not None:
+        audit["job_id"] = chosen
+    status = await accept(context, caller, graph, job_id=chosen, priority=priority, heartbeat=heartbeat)
+    content: AcceptedJob = {"jobUrl": f"/jobs/{chosen}", "jobId": chosen, "status": status.value}
+    return answer(content, 202)
+
+
+async def accept(
+    context: RestContext,
+    caller: Caller,
+    graph: JobGraph,
+    *,
+    job_id: JobID,
+    priority: int = 0,
+    heartbeat: float | None = None,
+) -> JobStatus:
+    """Submit a graph that was checked for itself, as the caller's job.
+
+    What it may refer to and set is checked here. Repeating the very same submission is answered alike.
+
+    Args:
+        heartbeat: Seconds after which the job is cancelled when its client is silent.
+
+    Raises:
+        ForbiddenError: The caller may not submit jobs.
+        InvalidPipelineError: The graph names files that were not uploaded by the caller, relative paths, or Spark settings
+            that the caller may not set.
+        DuplicateJobError: The id belongs to another job, or to somebody else's.
+    """
+    principal = caller.principal
+    require(principal, Role.OPERATOR)
+    known = _is_known(context, caller, job_id)
+    plain, digest = await in_thread(_described, graph, priority, heartbeat)
+    problems = place_problems(plain, Locator(), local_files=principal.role is Role.ADMIN)
+    if principal.role is not Role.ADMIN:
+        problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
+    if problems:
+        raise InvalidPipelineError(problems)
+    if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
+        await _keep_files(context, caller, plain)
+    submission = Submission(
+        job_id,
+        graph,
+        time.time(),
+        digest,
+        priority=priority,
+        initial_client_heartbeat_timeout=heartbeat,
+        owner=principal.submits_as,
+    )
+    gateway = context.gateway
+    try:
+        await gateway.submit_job(submission)
+    finally:
+        _is_known(context, caller, job_id)  # somebody else may have been faster; not to be told what theirs is
+    return await gateway.request_job_status(job_id)
+
+
+def choose_id(caller: Caller, job_id: str | None, key: str | None) -> JobID:
+    """The id that the client chose, or one of its idempotency key, or a new one."""
+    if job_id is not None:
+        return JobID(job_id.lower())
+    if key is not None:
+        return JobID(hashlib.sha256(f"{caller.principal.submits_as}\0{key}".encode()).hexdigest()[:32])
+    return new_job_id()
+
+
+def parse_submission(data: Any) -> JobSubmission:
+    """Raises InvalidRequestError with everything that is wrong around the graph."""
+    try:
+        return JobSubmission.model_validate(data)
+    except ValidationError as error:
+        problems = [
+            Problem(e["msg"], _FIXES.get(e["type"], ""), field=".".join(str(part)[:100] for part in e["loc"]) or None)
+            for e in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidRequestError(problems) from None
+
+
+_FIXES = {
+    "missing": 'send {"graph": {...}}',
+    "extra_forbidden": "the fields are graph, jobId, priority, clientHeartbeatTimeout and variables",
+}
+
+
+def _is_known(context: RestContext, caller: Caller, job_id: JobID) -> bool:
+    """Whether there is a job of this id. Raises DuplicateJobError when the caller does not see it (S19)."""
+    try:
+        owner = context.gateway.owner_of(job_id)
+    except JobNotFoundError:
+        return False
+    if not caller.sees(owner):
+        raise DuplicateJobError(f"job id {job_id} cannot be used; choose a new one")
+    return True
+
+
+def _described(graph: JobGraph, priority: int, heartbeat: float | None) -> tuple[dict[str, Any], str]:
+    plain = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return plain, digest_of(graph, priority=priority, initial_client_heartbeat_timeout=heartbeat)
+
+
+async def _keep_files(context: RestContext, caller: Caller, plain: dict[str, Any]) -> None:
+    """The uploads that a graph names are there, the caller's own, and young from now on (I13)."""
+    refs = {BlobRef.parse(text).key for _, text in artifact_entries(plain) if is_blob_ref(text)}
+    if not refs:
+        return
+    owner = None if caller.principal.role is Role.ADMIN else caller.principal.submits_as
+    try:
+        await context.blobs.touch(refs, owner=owner)
+    except BlobNotFoundError as error:
+        raise InvalidPipelineError([Problem(str(error), field="settings.artifacts")]) from None
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequestError([Problem("the pipeline is not UTF-8 text", "save it as UTF-8")]) from None
+
+
+def _texts(variables: Mapping[str, str | int | float | bool] | None) -> dict[str, str] | None:
+    if variables is None:
+        return None
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in variables.items()}

@@ -1,0 +1,75 @@
+"""Hosts and URLs as words: which of them stay on this machine, and which can be trusted to be what they say."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+_REMEMBERED = 1024
+"""Every request names a host, nearly always the same one."""
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_NAME = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
+)
+
+
+@lru_cache(_REMEMBERED)
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that `host` spells, if it is no name; an IPv4 address inside an IPv6 one counts as itself."""
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost may be anywhere."""
+    address = ip_of(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether listening on `host` means listening on every address."""
+    address = ip_of(host)
+    return not host if address is None else address.is_unspecified
+
+
+@lru_cache(_REMEMBERED)
+def host_of(authority: str) -> str | None:
+    """The host in `host`, `host:port`, `[ipv6]` or `[ipv6]:port`, in the one spelling that is compared; None for nonsense."""
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]{2,45}\]|[^\s:/@\[\]?#\\]{1,253})(?::[0-9]{1,5})?", authority)
+    if found is None:
+        return None
+    host = found[1].lower().removesuffix(".")
+    if host.startswith("["):
+        address = ip_of(host)
+        return None if address is None else str(address)
+    return host if _NAME.fullmatch(host) else None
+
+
+@lru_cache(_REMEMBERED)
+def origin_of(text: str) -> str | None:
+    """`scheme://host[:port]` in the one spelling that is compared, without a port that goes without saying; or None."""
+    found = re.fullmatch(r"(https?)://([^/?#@\s]+)", text.lower())
+    if found is None or (host := host_of(found[2])) is None:
+        return None
+    scheme = found[1]
+    _, colon, port = found[2].rpartition(":")
+    port = port if colon and port.isdigit() else ""
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}" + (f":{int(port)}" if port and int(port) != {"http": 80, "https": 443}[scheme] else "")
+
+
+def is_trustworthy(url: str) -> bool:
+    """Whether what comes from `url` cannot be changed on its way: https, or http that stays on this machine."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is no number raises
+    except ValueError:
+        return False
+    if not host or parts.username is not None or parts.password is not None or any(c.isspace() for c in url):
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))

@@ -1,0 +1,96 @@
+"""Bodies of requests within limits: not too large, and not too slow (S24).
+
+The app reads a body as it always does. When a limit is passed, the door answers in its place and the app is told that the
+client has gone, which every framework understands; an exception would become whatever the framework makes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.types import Message, Receive
+
+from firesteel.rest.security.refusal import Refused
+
+SLOWEST_UPLOAD = 16 * 1024
+"""Bytes per second, on average, below which an upload is given up."""
+
+
+class LimitedBody:
+    """The `receive` of one request."""
+
+    def __init__(
+        self,
+        receive: Receive,
+        refuse: Callable[[Refused], Awaitable[None]],
+        *,
+        limit: int,
+        timeout: float,
+        upload: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._receive = receive
+        self._refuse = refuse
+        self._limit = limit
+        self._timeout = timeout
+        self._upload = upload
+        self._clock = clock
+        self._received = 0
+        self._waited = 0.0
+        """Seconds spent waiting for the client; those that the app takes for itself are not the client's fault."""
+        self._complete = False
+        self._refused = False
+
+    async def __call__(self) -> Message:
+        if self._refused:
+            return {"type": "http.disconnect"}
+        if self._complete:
+            return await self._receive()  # waits for the client to go away, for as long as it takes
+        patience = self._patience() - self._waited
+        if patience <= 0:
+            return await self._stop(_too_slow())
+        began = self._clock()
+        try:
+            async with asyncio.timeout(patience):
+                message = await self._receive()
+        except TimeoutError:
+            return await self._stop(_too_slow())
+        finally:
+            self._waited += self._clock() - began
+        if message["type"] != "http.request":
+            self._complete = True
+            return message
+        self._received += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._received > self._limit:
+            return await self._stop(too_large(self._limit))
+        return message
+
+    def _patience(self) -> float:
+        """An upload is given more time the more of it has arrived; any other body has to be there in time as a whole."""
+        return self._timeout + (self._received / SLOWEST_UPLOAD if self._upload else 0.0)
+
+    async def _stop(self, refused: Refused) -> Message:
+        self._refused = True
+        await self._refuse(refused)
+        return {"type": "http.disconnect"}
+
+
+def _too_slow() -> Refused:
+    return Refused(408, "The body of the request did not arrive in time; send it again.")
+
+
+def too_large(limit: int) -> Refused:
+    return Refused(413, f"The body of the request is larger than {limit} bytes, which is all that this path takes.")
+
+
+def check_length(content_length: str | None, limit: int) -> None:
+    """Refuse at once what says itself that it is too large."""
+    if content_length is None:
+        return
+    if not content_length.isascii() or not content_length.isdigit():
+        raise Refused(400, "The Content-Length is not a number.")
+    if len(content_length) > 18 or int(content_length) > limit:
+        raise too_large(limit)

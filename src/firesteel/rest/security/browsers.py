@@ -1,0 +1,112 @@
+"""Requests that a browser sends for a page that has no business here: DNS rebinding, forged requests, tokens in links.
+
+None of this says who asks; it keeps a page from using what its visitor can reach (S14, S28).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qsl
+
+from firesteel.config.sections import RestOptions, SecurityOptions
+from firesteel.rest.security.addresses import LOOPBACK_NAMES, host_of, ip_of, is_wildcard, origin_of
+from firesteel.rest.security.refusal import Headers, Refused
+
+_QUERY_SECRETS = frozenset({"token", "access_token", "id_token", "authorization", "bearer"})
+_TOKEN = re.compile(r"fst_[0-9a-f]{16}_|eyJ[\w-]{8,}\.[\w-]{2,}\.")
+_READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_CHANGING_GETS = ("/yarn-cancel", "/yarn-stop")
+"""The contract has paths that change something on GET."""
+_SIMPLE_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded"})
+"""What a page may send anywhere without asking first."""
+
+
+def is_mutating(method: str, path: str) -> bool:
+    return method not in _READING or path.rstrip("/").endswith(_CHANGING_GETS)
+
+
+class Hosts:
+    """The names under which this node may be asked. A page can give any other name the node's address (DNS rebinding)."""
+
+    def __init__(self, rest: RestOptions, security: SecurityOptions) -> None:
+        named = [rest.address or "", *security.allowed_hosts]
+        if not is_wildcard(rest.bind_address):
+            named.append(rest.bind_address)
+        self._names = LOOPBACK_NAMES | {_spelled(name) for name in named if name}
+
+    def check(self, headers: Sequence[str], server: tuple[str, int | None] | None) -> str:
+        """The Host header of a request, given all that it has."""
+        if len(headers) != 1:
+            raise Refused(400, "A request has one Host header.")
+        host = host_of(headers[0])
+        if host is None:
+            raise Refused(400, "The Host header is not a host.")
+        # An address cannot be rebound: a page that was loaded from it was loaded from this node.
+        here = server is not None and ip_of(host) is not None and ip_of(host) == ip_of(server[0])
+        if host not in self._names and not here:
+            raise Refused(
+                421,
+                f"This node does not answer for the host {host}; add it to security.rest.allowed-hosts if it should.",
+            )
+        return headers[0]
+
+
+def _spelled(name: str) -> str:
+    address = ip_of(name)
+    return str(address) if address is not None else name.lower().removesuffix(".")
+
+
+class Origins:
+    """The pages that may send requests: the node's own, and those that were named."""
+
+    def __init__(self, security: SecurityOptions) -> None:
+        self._named = frozenset(o for text in security.allowed_origins if (o := origin_of(text)) is not None)
+
+    def check(self, headers: Mapping[str, str], *, host: str, scheme: str, mutating: bool) -> str | None:
+        """The origin from elsewhere that may send this request; None when it comes from no other page."""
+        sent = headers.get("origin")
+        if sent is not None:
+            origin = origin_of(sent)
+            if origin is None or (origin not in self._named and origin != origin_of(f"{scheme}://{host}")):
+                raise Refused(
+                    403, "Pages of this origin may not send requests; see security.rest.allowed-origins."
+                )  # the origin itself is the attacker's text
+            return origin if origin in self._named else None
+        # Without an Origin it is a link, an image, a script, or no browser at all. Browsers say which.
+        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if elsewhere and (mutating or headers.get("sec-fetch-mode") != "navigate"):
+            raise Refused(403, "Pages of other sites may not send requests.")
+        return None
+
+
+def is_preflight(method: str, headers: Mapping[str, str]) -> bool:
+    return method == "OPTIONS" and "access-control-request-method" in headers
+
+
+def cors_headers(origin: str) -> Headers:
+    """What lets a page of `origin` see the answer."""
+    return ((b"access-control-allow-origin", origin.encode("ascii")), (b"vary", b"Origin"))
+
+
+PREFLIGHT: Headers = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type"),
+    (b"access-control-max-age", b"600"),
+)
+"""What a page of an origin that was named may send."""
+
+
+def check_query(query: bytes) -> None:
+    """Addresses end up in logs, histories and referrers; a secret in one is no secret any more."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if any(name.lower().strip() in _QUERY_SECRETS or _TOKEN.match(name) or _TOKEN.match(text) for name, text in pairs):
+        raise Refused(
+            400, "A token does not belong into an address; send it as 'Authorization: Bearer ...', and revoke this one."
+        )
+
+
+def check_content_type(content_type: str) -> None:
+    """For changes by callers whom the browser itself proves: only what a foreign page cannot send without asking."""
+    if content_type.partition(";")[0].strip().lower() in _SIMPLE_TYPES:
+        raise Refused(415, "Send 'Content-Type: application/json'.")

@@ -1,0 +1,305 @@
+"""The door: every request passes it, and nothing behind it sees one that should not be there.
+
+In this order: the host that was asked for, the page that asks, secrets in the address, the size of the body, who asks, and how
+often. What is cheap and needs no secret comes first. Whoever gets through is in `scope["firesteel.principal"]`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import re
+import uuid
+from collections.abc import Callable, Collection
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
+from firesteel.config.values import memory_bytes
+from firesteel.errors import ForbiddenError
+from firesteel.rest.security.answers import Answer, security_headers
+from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
+from firesteel.rest.security.bodies import LimitedBody, check_length
+from firesteel.rest.security.browsers import (
+    PREFLIGHT,
+    Hosts,
+    Origins,
+    check_content_type,
+    check_query,
+    cors_headers,
+    is_mutating,
+    is_preflight,
+)
+from firesteel.rest.security.identities import Identities, Identity
+from firesteel.rest.security.mtls import PEER_CERTIFICATE
+from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
+from firesteel.rest.security.rates import RateLimiter
+from firesteel.rest.security.refusal import Refused, empty_messages, error_messages
+
+logger = logging.getLogger(__name__)
+
+PRINCIPAL = "firesteel.principal"
+"""In the scope: the Principal. Not there on public paths."""
+REQUEST_ID = "firesteel.request_id"
+"""In the scope: the id that the answer, the log and the audit log have."""
+AUDIT = "firesteel.audit"
+"""In the scope: a dict; the app may put the `job_id` there that a request turned out to be about."""
+LimitOf = Callable[[str], int | None]
+
+_BEARER = re.compile(r"bearer[ ]+([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
+_JOB_IN_PATH = re.compile(r"/jobs/([0-9a-fA-F]{32})(?:/|$)")
+_REFUSED = frozenset({401, 403, 421, 429})
+_MOST_REFUSALS_WRITTEN = 10
+"""Records of refusals per second in the audit log; a flood must not push out what matters."""
+
+
+class Door:
+    """ASGI middleware around any app.
+
+    Args:
+        app: What is behind the door.
+        rest, security: The options; `check_door` has found nothing wrong with them.
+        identities: How callers are known.
+        public: Paths that need no credential, for GET and HEAD. One that ends in `/*` stands for all below it.
+        limit_of: The largest body of an upload path, None for all others.
+        audit: Where changes and refusals are written; the one who made it closes it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        rest: RestOptions,
+        security: SecurityOptions,
+        identities: Identities,
+        public: Collection[str] = (),
+        limit_of: LimitOf = lambda path: None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._app = app
+        self._hosts = Hosts(rest, security)
+        self._origins = Origins(security)
+        self._identities = identities
+        self._public = frozenset(public)
+        self._public_below = tuple(path.removesuffix("*") for path in public if path.endswith("/*"))
+        self._limit = memory_bytes(rest.max_content_length)
+        self._limit_of = limit_of
+        self._timeout = rest.request_timeout
+        self._how_to_enter = _how_to_enter(security)
+        self._audit = audit
+        # Three tables, so that those who are nobody cannot have the others forgotten, or locked out from the same address.
+        self._callers = RateLimiter(rest.rate_limit, rest.rate_burst)
+        self._strangers = RateLimiter(rest.rate_limit, rest.rate_burst)
+        self._visitors = RateLimiter(rest.rate_limit, rest.rate_burst)
+        self._refusals = RateLimiter(_MOST_REFUSALS_WRITTEN, 10 * _MOST_REFUSALS_WRITTEN)
+        self._suppressed = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "there are no web sockets here"})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = _Request(scope)
+        scope = {**scope, REQUEST_ID: request.id, AUDIT: {}}
+        scope.pop(PRINCIPAL, None)
+        answer = Answer(send, (*security_headers(tls=request.tls), (b"x-request-id", request.id.encode())))
+        try:
+            origin = self._check_sender(request)
+            if origin is not None:
+                answer.add_headers(cors_headers(origin))
+                if is_preflight(request.method, request.headers):
+                    self._limit_rate(self._visitors, request.peer)
+                    await answer.replace(empty_messages(204, PREFLIGHT))
+                    return
+            limit = self._limit_of(request.path)
+            check_length(request.headers.get("content-length"), self._limit if limit is None else limit)
+            request.principal = await self._admit(request)
+            if request.principal is not None:
+                scope[PRINCIPAL] = request.principal
+            body = LimitedBody(
+                receive,
+                answer.refuse,
+                limit=self._limit if limit is None else limit,
+                timeout=self._timeout,
+                upload=limit is not None,
+            )
+            await self._app(scope, body, answer.send)
+            await answer.finish()
+        except Refused as refused:
+            await answer.refuse(refused)
+        except Exception as error:
+            await self._answer_error(request, answer, error)
+        finally:
+            self._note(request, answer.status, scope[AUDIT])
+
+    def _check_sender(self, request: _Request) -> str | None:
+        """What needs no credential to be seen. Returns the foreign origin that may send this, if one did."""
+        host = self._hosts.check(request.all("host"), request.server)
+        origin = self._origins.check(
+            request.headers,
+            host=host,
+            scheme="https" if request.tls else "http",
+            mutating=request.mutating,
+        )
+        check_query(request.query)
+        return origin
+
+    async def _admit(self, request: _Request) -> Principal | None:
+        """Who asks. None is a visitor of a public path."""
+        if self._is_public(request):
+            self._limit_rate(self._visitors, request.peer)
+            return None
+        identity = await self._identify(request)
+        if identity is None:
+            # Only after the credential was looked at: on a shared address, one who is nobody must not lock out the others.
+            self._limit_rate(self._strangers, request.peer)
+            presented = bool(request.all("authorization")) or bool(request.certificate)
+            raise _unauthenticated(self._how_to_enter, wrong=presented)
+        principal = identity.principal
+        self._limit_rate(self._callers, (principal.owner, principal.name))
+        if identity.ambient and request.mutating:
+            check_content_type(request.headers.get("content-type", ""))
+        return principal
+
+    async def _identify(self, request: _Request) -> Identity | None:
+        sent = request.all("authorization")
+        if len(sent) > 1:
+            raise Refused(400, "A request has one Authorization header.")
+        bearer = None
+        if sent:
+            found = _BEARER.fullmatch(sent[0].strip())
+            bearer = found[1] if found else ""  # another scheme is as good as a wrong token
+        try:
+            return await self._identities.identify(bearer, request.certificate)
+        except ForbiddenError as error:
+            raise Refused(403, str(error)) from error
+        except AuthenticationUnavailableError as error:  # those who raise it have logged why
+            message = "Nobody can be authenticated at the moment; the log of the node says why."
+            raise Refused(503, message, [(b"retry-after", b"5")]) from error
+
+    def _is_public(self, request: _Request) -> bool:
+        if request.method not in ("GET", "HEAD"):
+            return False
+        path = request.path
+        if path in self._public:
+            return True
+        return path.startswith(self._public_below) and not re.search(r"\.\.|//|[\\%\x00]", path)
+
+    @staticmethod
+    def _limit_rate(limiter: RateLimiter, caller: object) -> None:
+        wait = limiter.take(caller)
+        if wait:
+            seconds = max(1, math.ceil(wait))
+            raise Refused(
+                429, f"Too many requests; come again in {seconds} s.", [(b"retry-after", str(seconds).encode())]
+            )
+
+    async def _answer_error(self, request: _Request, answer: Answer, error: Exception) -> None:
+        if answer.over or isinstance(error, ClientDisconnect):  # the app was told, or found out, that nobody listens
+            logger.debug("request %s ended early: %s", request.id, type(error).__name__)
+            return
+        if answer.holds_own_error():  # the app has logged it, told the caller, and only then let it out
+            logger.debug("%s of request %s came out of the app after its answer", type(error).__name__, request.id)
+            await answer.finish()
+            return
+        logger.error("request %s (%s %r) failed", request.id, request.method, request.path, exc_info=error)
+        await answer.replace(error_messages(500, f"Internal server error. Error id: {request.id}"))
+
+    def _note(self, request: _Request, status: int | None, said: dict[str, Any]) -> None:
+        """Into the audit log: each change that somebody asked for, and each time that somebody was turned away."""
+        if self._audit is None or not (request.mutating or status in (401, 403)):
+            return
+        outcome: Outcome = "refused" if status in _REFUSED else "done" if status and status < 400 else "failed"
+        suppressed = 0
+        if outcome == "refused":
+            if self._refusals.take(None):
+                self._suppressed += 1
+                return
+            suppressed, self._suppressed = self._suppressed, 0
+        job = said.get("job_id") or (found[1].lower() if (found := _JOB_IN_PATH.search(request.path)) else None)
+        principal = request.principal
+        self._audit.record(
+            AuditRecord(
+                request_id=request.id,
+                peer=request.address,
+                method=request.method,
+                path=request.path,
+                status=status,
+                outcome=outcome,
+                principal=principal.name if principal else None,
+                role=principal.role.value if principal else None,
+                owner=principal.owner if principal else None,
+                job_id=job,
+                suppressed=suppressed,
+            )
+        )
+
+
+class _Request:
+    """What the door looks at. Of the headers only those that it asks for by name; none of them says who the caller is."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.id = uuid.uuid4().hex
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.query: bytes = scope.get("query_string", b"")
+        self.tls = scope.get("scheme") == "https"
+        self.server: tuple[str, int | None] | None = scope.get("server")
+        self.mutating = is_mutating(self.method, self.path)
+        self.principal: Principal | None = None
+        self.certificate: dict[str, Any] | None = (scope.get("extensions") or {}).get(PEER_CERTIFICATE)
+        client = scope.get("client")
+        self.address: str = client[0] if client else ""
+        self._headers: list[tuple[str, str]] = [
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
+        ]
+        self.headers: dict[str, str] = {}
+        for name, value in self._headers:  # one that is there twice is no longer what it would be alone
+            self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
+
+    def all(self, name: str) -> list[str]:
+        return [value for n, value in self._headers if n == name]
+
+    @property
+    def peer(self) -> str:
+        """For counting. Whoever has an IPv6 address has billions of them, so their network counts as one."""
+        try:
+            address = ipaddress.ip_address(self.address)
+        except ValueError:
+            return self.address
+        if address.version == 6 and address.ipv4_mapped is None:
+            return str(ipaddress.ip_network((address, 64), strict=False))
+        return self.address
+
+
+def _unauthenticated(how: str, *, wrong: bool) -> Refused:
+    if wrong:
+        challenge = b'Bearer error="invalid_token"'
+        return Refused(
+            401,
+            f"The credential is not known here, has expired or was revoked. {how}",
+            [(b"www-authenticate", challenge)],
+        )
+    return Refused(401, f"Who are you? {how}", [(b"www-authenticate", b"Bearer")])
+
+
+def _how_to_enter(security: SecurityOptions) -> str:
+    ways = {
+        Authentication.TOKEN: "a token from 'firesteel cluster token create'",
+        Authentication.OIDC: f"a token of {security.oidc_issuer}",
+    }
+    bearers = [text for method, text in ways.items() if method in security.authentication]
+    said = [f"Send 'Authorization: Bearer <token>' with {' or '.join(bearers)}"] if bearers else []
+    if Authentication.MTLS in security.authentication:
+        said.append("show a client certificate" if said else "Show a client certificate")
+    return f"{', or '.join(said)}." if said else ""
+
+
+__all__ = ["AUDIT", "PRINCIPAL", "REQUEST_ID", "Door", "LimitOf"]

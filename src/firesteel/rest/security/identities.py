@@ -1,0 +1,69 @@
+"""How a caller is known: by a bearer token or a client certificate, and by nothing else that a request says (S13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
+
+from firesteel.config.sections import Authentication, SecurityOptions
+from firesteel.rest.security.mtls import certificate_principals, common_name
+from firesteel.rest.security.oidc import OidcVerifier
+from firesteel.rest.security.principals import Principal
+from firesteel.rest.security.tokens import TOKEN_PREFIX, TokenFile
+
+ANONYMOUS = "anonymous"
+
+
+class BearerVerifier(Protocol):
+    async def authenticate(self, token: str) -> Principal | None: ...
+
+
+class Identity(NamedTuple):
+    principal: Principal
+    ambient: bool
+    """The browser of a caller proves it by itself, whichever page sends the request; so the page has to be looked at too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identities:
+    """The configured ways to know a caller."""
+
+    tokens: BearerVerifier | None = None
+    oidc: BearerVerifier | None = None
+    certificates: Mapping[str, Principal] | None = None
+    anonymous: Principal | None = None
+
+    @classmethod
+    def of(cls, security: SecurityOptions) -> Self:
+        """As configured. `check_door` has found nothing wrong with it; the one who makes it closes it."""
+        methods = security.authentication
+        return cls(
+            tokens=TokenFile(security.tokens_file) if Authentication.TOKEN in methods else None,
+            oidc=OidcVerifier.of(security) if Authentication.OIDC in methods else None,
+            certificates=certificate_principals(security.mtls_roles) if Authentication.MTLS in methods else None,
+            # An owner of its own: without an identity nobody is shown what belongs to somebody.
+            anonymous=(
+                Principal(ANONYMOUS, security.anonymous_role, ANONYMOUS) if methods == (Authentication.NONE,) else None
+            ),
+        )
+
+    async def identify(self, bearer: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
+        """Whose request it is; None when nothing proves it.
+
+        A bearer token that is wrong is not made good by a certificate: the caller meant to be somebody else.
+        """
+        if self.anonymous is not None:
+            return Identity(self.anonymous, ambient=True)
+        if bearer is not None:
+            verifier = self.tokens if bearer.startswith(TOKEN_PREFIX) else self.oidc
+            principal = await verifier.authenticate(bearer) if verifier is not None else None
+            return Identity(principal, ambient=False) if principal is not None else None
+        if self.certificates is not None and certificate:
+            known = self.certificates.get(common_name(certificate) or "")
+            return Identity(known, ambient=True) if known is not None else None
+        return None
+
+    async def close(self) -> None:
+        if isinstance(self.oidc, OidcVerifier):
+            await self.oidc.close()

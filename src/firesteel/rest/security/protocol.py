@@ -1,0 +1,113 @@
+"""HTTP/1.1 under uvicorn, with what the ASGI app cannot do for itself.
+
+It puts the client's certificate into the scope, and ends connections that send the head of a request too slowly, that send
+too much of one, or that go on with a body which nobody wants any more (S24).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from firesteel.rest.security.mtls import PEER_CERTIFICATE
+
+MAX_HEAD = 64 * 1024
+"""Bytes of request line and headers together."""
+LINGER = 5.0
+"""Seconds for which the rest of a body is still read after the answer: closing at once would cost the client the answer."""
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+    b"content-type: application/json; charset=UTF-8\r\ncontent-length: 52\r\n\r\n"
+    b'{"errors":["The head of the request is too large."]}'
+)
+
+
+class DoorProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    head_timeout = 30.0
+    """Seconds from the connection, or from the first byte of a request, until its head is there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._peer_certificate: dict[str, Any] | None = None
+        self._reading_head = True
+        self._progress = False
+        self._quiet_bytes = 0
+        """Bytes that came since the parser last had something to tell: it keeps an unfinished header, however long it gets."""
+        self._body_complete = True
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self._peer_certificate = tls.getpeercert() or None  # empty when the client showed none
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(self._head_timer)
+        self._end(self._linger_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._progress = False
+        super().data_received(data)
+        self._quiet_bytes = 0 if self._progress else self._quiet_bytes + len(data)
+        if self._quiet_bytes > MAX_HEAD and not self.transport.is_closing():
+            if self._reading_head:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._reading_head = True
+        self._body_complete = False
+        self._watch_head()
+        extensions = self.scope.setdefault("extensions", {})
+        assert extensions is not None
+        extensions[PEER_CERTIFICATE] = self._peer_certificate  # type: ignore[assignment]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._reading_head:  # trailers come after the door has looked at the headers, and would be put among them
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._progress = True
+        self._reading_head = False
+        self._end(self._head_timer)
+        self._head_timer = None
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._progress = True
+        self._body_complete = True
+        self._end(self._linger_timer)
+        self._linger_timer = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and not self._body_complete and self._linger_timer is None:
+            self._linger_timer = self.loop.call_later(LINGER, self.transport.close)
+
+    def _watch_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_timeout, self.transport.close)
+
+    @staticmethod
+    def _end(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def protocol_with(head_timeout: float) -> type[DoorProtocol]:
+    """The protocol as uvicorn wants it: a class that it calls itself."""
+    return type("DoorProtocol", (DoorProtocol,), {"head_timeout": head_timeout})

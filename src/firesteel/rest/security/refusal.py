@@ -1,0 +1,45 @@
+"""An answer that the door gives itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from starlette.types import Message
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Refused(Exception):  # noqa: N818  # the request is refused; nothing is in error
+    """The request goes no further. The message is for the caller."""
+
+    def __init__(self, status: int, message: str, headers: Headers = ()) -> None:
+        self.status = status
+        self.message = message
+        self.headers = headers
+        super().__init__(message)
+
+    def messages(self) -> tuple[Message, Message]:
+        """The answer in ASGI's words and the contract's form."""
+        return error_messages(self.status, self.message, self.headers)
+
+
+def error_messages(status: int, message: str, headers: Headers = ()) -> tuple[Message, Message]:
+    body = json.dumps({"errors": [message]}).encode()
+    start: Message = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [
+            (b"content-type", b"application/json; charset=UTF-8"),
+            (b"content-length", str(len(body)).encode()),
+            *headers,
+        ],
+    }
+    return start, {"type": "http.response.body", "body": body, "more_body": False}
+
+
+def empty_messages(status: int, headers: Headers) -> tuple[Message, Message]:
+    return (
+        {"type": "http.response.start", "status": status, "headers": list(headers)},
+        {"type": "http.response.body", "body": b"", "more_body": False},
+    )

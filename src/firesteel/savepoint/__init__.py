@@ -1,0 +1,5 @@
+"""Savepoints of streaming queries: copies of their checkpoints at a batch boundary, from which another job can go on.
+
+`selection` and `sinklog` know what a query needs to go on after a batch, `take` copies it while the query runs, `manifest`
+is what makes the copy a savepoint, `restore` turns it into the checkpoint of a new job, `dispose` removes it.
+"""

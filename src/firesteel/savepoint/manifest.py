@@ -1,0 +1,216 @@
+"""What makes a directory a savepoint: a manifest, written last. And the request, written first.
+
+The directory of a savepoint:
+
+    _request.json            what is to be saved; there before anything is copied, gone when the savepoint is complete
+    data-<8 hex>/<sink>/     what one writer copied: checkpoint/… and, of sinks that are files, sink-log/…
+    _savepoint.json          the manifest: which data directory counts, and what is in it
+    _disposing.json          in place of the manifest: the savepoint is being removed
+
+Each writer has a data directory of its own, and only one can create the manifest. So a leader that was believed dead and
+goes on copying does no harm to what its successor has made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from firesteel.errors import SavepointError
+from firesteel.jobgraph.formats import BatchCommit, lookup
+from firesteel.jobgraph.model import JobGraph, Sink
+from firesteel.types import JobID
+
+T = TypeVar("T")
+
+VERSION = 1
+MANIFEST = "_savepoint.json"
+REQUEST = "_request.json"
+DISPOSING = "_disposing.json"
+CHECKPOINT = "checkpoint"
+SINK_LOG = "sink-log"
+
+MARK = ".firesteel-restore.json"
+"""In a checkpoint that is made from a savepoint: how far that is, COPYING or DONE."""
+COPYING = "copying"
+DONE = "done"
+
+NONE = -1
+"""The number of the last batch of a query that has committed none."""
+
+_DATA = re.compile(r"data-[0-9a-f]{8}")
+_MASK = "******"
+_SECRET = re.compile(r"secret|password|token|access[._-]?key|credential", re.IGNORECASE)
+
+
+def is_data_directory(name: str) -> bool:
+    return _DATA.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlaces:
+    """Where the query of a sink keeps its progress, and where it writes to."""
+
+    checkpoint: str
+    path: str | None = None
+    """Of a sink that is a directory of files: Spark keeps a log of its batches in there."""
+    table: str | None = None
+    """Of a sink that is a table of files: it has such a log too, and only Spark knows where."""
+
+    @staticmethod
+    def of(sink: Sink, checkpoint: str) -> SinkPlaces:
+        files = is_file_sink(sink)
+        return SinkPlaces(checkpoint, sink.path if files else None, sink.table if files else None)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> SinkPlaces:
+        return SinkPlaces(_text(data["checkpoint"]), _text_or_none(data["path"]), _text_or_none(data["table"]))
+
+
+def is_file_sink(sink: Sink) -> bool:
+    """Whether Spark writes this sink as files, with a log of which belong to which batch."""
+    return sink.format is not None and lookup(sink.format).commit is BatchCommit.STAGED_FILES
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """What is to be saved: all that is needed to do so when the job itself is known no more."""
+
+    job_id: JobID
+    job_name: str
+    trigger_id: str
+    graph: Mapping[str, Any]
+    """As the job was submitted, without values that look like secrets."""
+    sinks: Mapping[str, SinkPlaces]
+
+    @staticmethod
+    def of(graph: JobGraph, job_id: JobID, trigger_id: str, checkpoints: Mapping[str, str]) -> SavepointRequest:
+        """`checkpoints`: the checkpoint location of each sink."""
+        sinks = {s.name: SinkPlaces.of(s, checkpoints[s.name]) for s in graph.sinks}
+        return SavepointRequest(job_id, graph.name, trigger_id, _masked(json.loads(graph.to_json())), sinks)
+
+    def to_bytes(self) -> bytes:
+        return _dump({"version": VERSION, **asdict(self)})
+
+    @staticmethod
+    def from_bytes(raw: bytes, where: str) -> SavepointRequest:
+        def build(data: Mapping[str, Any]) -> SavepointRequest:
+            return SavepointRequest(
+                JobID(_text(data["job_id"])),
+                _text(data["job_name"]),
+                _text(data["trigger_id"]),
+                dict(data["graph"]),
+                {_text(k): SinkPlaces.from_json(v) for k, v in data["sinks"].items()},
+            )
+
+        return _load(raw, f"{where}/{REQUEST}", build)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSink:
+    batch: int
+    """The last batch that is in the savepoint; NONE when the query had committed none."""
+    query_id: str | None
+    places: SinkPlaces
+    files: Mapping[str, SavedFile]
+    """By their path from the sink's directory."""
+
+    def files_of(self, part: str) -> dict[str, SavedFile]:
+        """The files below CHECKPOINT or SINK_LOG, by their path from there."""
+        return {k[len(part) + 1 :]: v for k, v in self.files.items() if k.startswith(f"{part}/")}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    job_id: JobID
+    job_name: str
+    trigger_id: str
+    created_at: float
+    graph: Mapping[str, Any]
+    data: str
+    """The name of the data directory."""
+    sinks: Mapping[str, SavedSink]
+
+    @property
+    def batches(self) -> dict[str, int]:
+        return {name: sink.batch for name, sink in self.sinks.items()}
+
+    def to_bytes(self) -> bytes:
+        return _dump({"version": VERSION, **asdict(self)})
+
+    @staticmethod
+    def from_bytes(raw: bytes, where: str) -> Manifest:
+        """Raises SavepointError when `raw` is not a manifest, or one of a newer Firesteel."""
+        return _load(raw, f"{where}/{MANIFEST}", _manifest)
+
+
+def _manifest(data: Mapping[str, Any]) -> Manifest:
+    if not is_data_directory(_text(data["data"])):
+        raise ValueError(f"{data['data']!r} is not a data directory")
+    return Manifest(
+        JobID(_text(data["job_id"])),
+        _text(data["job_name"]),
+        _text(data["trigger_id"]),
+        float(data["created_at"]),
+        dict(data["graph"]),
+        data["data"],
+        {_part(k): _sink(v) for k, v in data["sinks"].items()},
+    )
+
+
+def _sink(data: Mapping[str, Any]) -> SavedSink:
+    files = {
+        "/".join(_part(p) for p in name.split("/")): SavedFile(int(f["size"]), _text(f["sha256"]))
+        for name, f in data["files"].items()
+    }
+    return SavedSink(int(data["batch"]), _text_or_none(data["query_id"]), SinkPlaces.from_json(data["places"]), files)
+
+
+def _part(name: Any) -> str:
+    """A manifest may have been written by anybody: no name in it leads out of its directory."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r:.100} is not a file name")
+    return name
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is not text")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _dump(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _load(raw: bytes, where: str, build: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        data = json.loads(raw)
+        version = data["version"]
+        if isinstance(version, int) and version > VERSION:
+            raise SavepointError(
+                f"{where} is of version {version} and this Firesteel knows up to {VERSION}; use the newer one that wrote it"
+            )
+        return build(data)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SavepointError(f"{where} cannot be read: {error!r:.200}") from error
+
+
+def _masked(value: Any) -> Any:
+    """A savepoint may be kept where more people look than at the job."""
+    if isinstance(value, dict):
+        return {k: _MASK if isinstance(v, str) and _SECRET.search(k) else _masked(v) for k, v in value.items()}
+    return [_masked(v) for v in value] if isinstance(value, list) else value

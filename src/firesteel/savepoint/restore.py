@@ -1,0 +1,169 @@
+"""Starting a job from a savepoint: its files become the checkpoints of the job's queries, once.
+
+A mark in each checkpoint says how far this is: `copying` before the first file, `done` after the last. A driver that dies in
+between leaves a checkpoint that no query has used, and the next attempt makes it anew; once all are done, the savepoint is
+not asked for again. Nothing is changed before everything has been looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.errors import FiresteelError, InvalidPipelineError, Problem, SavepointError
+from firesteel.savepoint import outputs
+from firesteel.savepoint.files import Place, copy_files, sums
+from firesteel.savepoint.manifest import (
+    CHECKPOINT,
+    COPYING,
+    DONE,
+    MANIFEST,
+    MARK,
+    NONE,
+    Manifest,
+    SavedSink,
+    SinkPlaces,
+)
+from firesteel.savepoint.naming import plain
+from firesteel.savepoint.take import find
+from firesteel.types import JobID
+
+_QUERIES = uuid.UUID("b1a5f6c4-8c39-5e0e-9d1c-2f6b0c3a7d11")
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSink:
+    """What a sink of the new job starts with."""
+
+    name: str
+    batch: int
+    """The last batch that it will not do again; NONE when it starts from nothing."""
+    note: str = ""
+
+
+def restore(
+    path: str, job_id: JobID, sinks: Mapping[str, SinkPlaces], *, allow_non_restored_state: bool = False
+) -> list[RestoredSink]:
+    """Make the checkpoints of a job's sinks from the savepoint at `path`; empty when that was done before.
+
+    Raises:
+        InvalidPipelineError: there is no savepoint that fits this job; nothing was changed.
+    """
+    location = plain(path).removesuffix(f"/{MANIFEST}")
+    try:
+        targets = [_Target(name, places, job_id) for name, places in sinks.items()]
+        if all(t.state == DONE for t in targets):
+            return []
+        manifest = find(location)
+        data = Place.at(location, "the savepoint").below(manifest.data)
+        _check_sinks(location, manifest, sinks, allow_non_restored_state)
+        left = [(t, manifest.sinks[t.name]) for t in targets if t.state != DONE and t.name in manifest.sinks]
+        for target, saved in left:
+            target.check(saved)
+        _check_sums(location, data, left)
+    except InvalidPipelineError:
+        raise
+    except FiresteelError as error:
+        raise _refusal(str(error), "name the directory of a complete savepoint") from error
+    found = [target.restore(location, saved, data.below(target.name)) for target, saved in left]
+    for target in targets:
+        if target.name not in manifest.sinks:
+            target.mark(DONE, location)
+            found.append(RestoredSink(target.name, NONE))
+    return found
+
+
+def _check_sinks(
+    location: str, manifest: Manifest, sinks: Mapping[str, SinkPlaces], allow_non_restored_state: bool
+) -> None:
+    for name in manifest.sinks:
+        if name not in sinks and not allow_non_restored_state:
+            raise _refusal(
+                f"the savepoint {location} has the state of a sink '{name}', and this job has no such sink",
+                "give the sink that goes on from it this name, or say that the state may be left behind "
+                "(allow_non_restored_state)",
+            )
+
+
+def _check_sums(location: str, data: Place, left: Sequence[tuple[_Target, SavedSink]]) -> None:
+    for target, saved in left:
+        names = sorted(saved.files)
+        for name, found in zip(names, sums(data.below(target.name), names), strict=True):
+            if found != saved.files[name]:
+                what = "is missing" if found is None else "is not as it was written"
+                raise SavepointError(f"the savepoint {location} is damaged: {data.path(target.name)}/{name} {what}")
+
+
+def _refusal(message: str, fix: str, vertex: str | None = None) -> InvalidPipelineError:
+    return InvalidPipelineError(
+        [Problem(message, fix, vertex=vertex, field="settings.restore" if not vertex else None)]
+    )
+
+
+class _Target:
+    """A sink of the new job."""
+
+    def __init__(self, name: str, places: SinkPlaces, job_id: JobID) -> None:
+        self.name = name
+        self._places = places
+        self._job_id = job_id
+        self._checkpoint = Place.at(places.checkpoint, f"the checkpoint of sink '{name}'")
+        self.state = self._read_mark()
+
+    def _read_mark(self) -> str | None:
+        raw = self._checkpoint.read(MARK)
+        try:
+            mark: dict[str, Any] = json.loads(raw) if raw else {}
+        except ValueError:
+            return COPYING  # torn: whoever wrote it did not come to its end
+        return mark.get("state") if mark.get("job_id") == self._job_id else None
+
+    def mark(self, state: str, location: str) -> None:
+        data = {"state": state, "job_id": self._job_id, "savepoint": location}
+        self._checkpoint.write(MARK, json.dumps(data).encode())
+        self.state = state
+
+    def check(self, saved: SavedSink) -> None:
+        """Raises InvalidPipelineError when the sink cannot go on from `saved`."""
+        if self.state is None and any(f != MARK for f in self._checkpoint.files()):
+            raise _refusal(
+                f"its checkpoint {self._places.checkpoint} is in use already, and a savepoint needs an empty one",
+                "remove options.checkpointLocation or let it name an empty directory, or start without the savepoint",
+                self.name,
+            )
+        if self._places.path is not None:
+            outputs.check(self.name, self._places.path, saved, begun=self.state == COPYING)
+        elif self._places.table is not None and saved.batch != NONE and saved.places.table != self._places.table:
+            raise _refusal(
+                f"it writes to the table {self._places.table}, and the savepoint is of one that wrote to "
+                f"{saved.places.table or saved.places.path or 'something else'}",
+                "let it write to the same table, or to files",
+                self.name,
+            )
+
+    def restore(self, location: str, saved: SavedSink, data: Place) -> RestoredSink:
+        if self.state == COPYING:
+            self._checkpoint.remove(*(f for f in self._checkpoint.files() if f != MARK))
+        self.mark(COPYING, location)
+        source = data.below(CHECKPOINT)
+        files = saved.files_of(CHECKPOINT)
+        copied = copy_files(source, self._checkpoint, [f for f in files if f != "metadata"])
+        for name, file in copied.items():
+            if file != files[name]:
+                raise SavepointError(f"{source.path(name)} changed while the job was started from it")
+        if "metadata" in files:
+            self._checkpoint.write("metadata", self._metadata(source.read("metadata") or b"{}"))
+        note = ""
+        if self._places.path is not None:
+            note = outputs.restore(self._places.path, self._job_id, saved, data)
+        self.mark(DONE, location)
+        return RestoredSink(self.name, saved.batch, note)
+
+    def _metadata(self, raw: bytes) -> bytes:
+        """With an id of its own: two queries of one id cannot run in one engine, and the other one may still do."""
+        metadata = json.loads(raw)
+        metadata["id"] = str(uuid.uuid5(_QUERIES, f"{self._job_id}/{self.name}"))
+        return json.dumps(metadata, separators=(",", ":")).encode()

@@ -1,0 +1,56 @@
+"""Who writes to the output of a file sink: noted beside Spark's log, so that no job starts into what another one writes.
+
+Two queries on one output lose rows without a word: each skips batches whose number the other has written. A job that goes on
+from a savepoint in the output of another is where that is near, for the other one may still run. Known for drivers of one
+host; a note that cannot be written or read is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+
+from firesteel.errors import FiresteelError
+from firesteel.processes import ProcessIdentity
+from firesteel.savepoint.files import Place
+from firesteel.savepoint.sinklog import LOG
+from firesteel.types import JobID
+
+NOTE = ".firesteel-writer.json"
+
+
+def live_writer(path: str, job_id: JobID) -> JobID | None:
+    """The job other than `job_id` whose driver runs and writes to `path`."""
+    with contextlib.suppress(OSError, FiresteelError, ValueError, KeyError, TypeError, AttributeError):
+        raw = _log(path).read(NOTE)
+        note = json.loads(raw) if raw else {}
+        other = bool(note) and note["job_id"] != job_id and note["host"] == socket.gethostname()
+        if other and ProcessIdentity(note["pid"], note["started"]).alive:
+            return JobID(note["job_id"])
+    return None
+
+
+def claim(path: str, job_id: JobID) -> None:
+    """Note that this process writes to `path`, to which Spark has begun to write."""
+    me = ProcessIdentity.of(os.getpid())
+    note = {"job_id": job_id, "host": socket.gethostname(), "pid": me and me.pid, "started": me and me.started}
+    with contextlib.suppress(OSError, FiresteelError):
+        log = _log(path)
+        # A path of the engine's own disk is not for us to make here.
+        if not log.local or log.store.kind(log.location.root) is not None:
+            log.write(NOTE, json.dumps(note).encode())
+
+
+def release(path: str, job_id: JobID) -> None:
+    """Take the note back, if it is this job's."""
+    with contextlib.suppress(OSError, FiresteelError, ValueError, KeyError, TypeError):
+        log = _log(path)
+        raw = log.read(NOTE)
+        if raw and json.loads(raw)["job_id"] == job_id:
+            log.remove(NOTE)
+
+
+def _log(path: str) -> Place:
+    return Place.at(path, "the output").below(LOG)

@@ -1,0 +1,163 @@
+"""UploadStore: programs that somebody uploaded to be run by name, each a file of the BlobStore and a record of what it is.
+
+The record keeps the file: as long as it stands here, the file is not collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.errors import QuotaExceededError
+from firesteel.ha.protocols import Epoch, StateStore, Stored
+
+from .codec import UnreadableRecordError, decode, encode, take, take_number
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "uploads"
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
+
+PER_OWNER = 1000
+"""Records that one owner may have: equal files are stored once, so the quota of bytes alone would not bound them."""
+
+
+def new_upload_id(name: str) -> str:
+    """`<uuid>_<name>`, with the name as far as it can stand in a path of the store."""
+    return f"{uuid.uuid4()}_{_NOT_IN_ID.sub('_', name)}"
+
+
+def is_upload_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    upload_id: str
+    """See `new_upload_id`."""
+    name: str
+    """As the client called the file: letters, digits and a few signs (`blob.keys`)."""
+    key: str
+    """Of its content in the BlobStore."""
+    size: int
+    uploaded_at: float
+    owner: str
+    entry: str = ""
+    """What runs when nothing else is asked for: a Python module, `__main__`, or nothing."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.upload_id,
+            "name": self.name,
+            "key": self.key,
+            "size": self.size,
+            "uploaded": self.uploaded_at,
+            "owner": self.owner,
+            "entry": self.entry,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Upload:
+        """Raises ValueError or KeyError when `data` is not an upload."""
+        return Upload(
+            upload_id=take(data, "id", str),
+            name=take(data, "name", str),
+            key=take(data, "key", str),
+            size=take(data, "size", int),
+            uploaded_at=take_number(data, "uploaded"),
+            owner=take(data, "owner", str),
+            entry=take({"entry": "", **data}, "entry", str),
+        )
+
+
+class UploadStore:
+    """Uploads by id; read once, then from memory, as only the leader writes."""
+
+    def __init__(self, store: StateStore, *, per_owner: int = PER_OWNER) -> None:
+        self._store = store
+        self._per_owner = per_owner
+        self._uploads: dict[str, Upload] | None = None
+        self._changing = asyncio.Lock()
+
+    async def list(self) -> Sequence[Upload]:
+        """Oldest first."""
+        return sorted((await self._known()).values(), key=lambda u: (u.uploaded_at, u.upload_id))
+
+    async def get(self, upload_id: str) -> Upload | None:
+        return (await self._known()).get(upload_id)
+
+    async def put(self, upload: Upload, *, epoch: Epoch) -> None:
+        """Keep an upload. Repeating it is harmless. Raises QuotaExceededError."""
+        if not is_upload_id(upload.upload_id):
+            raise ValueError(f"'{upload.upload_id}' is no id of an upload")
+        async with self._changing:
+            known = await self._known()
+            if sum(u.owner == upload.owner for u in known.values() if u != upload) >= self._per_owner:
+                raise QuotaExceededError(
+                    f"{upload.owner} has {self._per_owner} uploaded programs, and more may not be kept; "
+                    "delete some that are no longer needed (DELETE /jars/<id>)"
+                )
+            with self._in_doubt():
+                await self._store.put(_path(upload.upload_id), encode(upload.to_json()), epoch=epoch)
+            known[upload.upload_id] = upload
+
+    async def delete(self, upload_id: str, *, epoch: Epoch) -> bool:
+        """False when there was none."""
+        async with self._changing:
+            known = await self._known()
+            if upload_id not in known:
+                return False
+            with self._in_doubt():
+                await self._store.delete(_path(upload_id), epoch=epoch)
+            del known[upload_id]
+            return True
+
+    @contextlib.contextmanager
+    def _in_doubt(self) -> Iterator[None]:
+        """A write whose answer was lost may have happened; what is true is read again then."""
+        try:
+            yield
+        except BaseException:
+            self._uploads = None
+            raise
+
+    async def _known(self) -> dict[str, Upload]:
+        if self._uploads is None:
+            stored = await self._store.list(_PREFIX)
+            read = await asyncio.to_thread(_read_all, stored)
+            if self._uploads is None:  # or a call beside this one was faster, and may have changed it since
+                self._uploads = read
+        return self._uploads
+
+
+def _path(upload_id: str) -> str:
+    return f"{_PREFIX}/{upload_id}"
+
+
+def _read(path: str, raw: bytes) -> Upload:
+    def build(data: Mapping[str, Any]) -> Upload:
+        upload = Upload.from_json(data)
+        if path != _path(upload.upload_id) or not is_upload_id(upload.upload_id):
+            raise ValueError(f"it is the record of upload {upload.upload_id}")
+        return upload
+
+    return decode(path, raw, build)
+
+
+def _read_all(stored: Mapping[str, Stored]) -> dict[str, Upload]:
+    uploads: dict[str, Upload] = {}
+    for path, value in stored.items():
+        try:
+            upload = _read(path, value.value)
+        except UnreadableRecordError as error:
+            logger.error("an uploaded program is not known any more: %s", error)
+        else:
+            uploads[upload.upload_id] = upload
+    return uploads

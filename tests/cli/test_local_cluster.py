@@ -1,0 +1,90 @@
+"""The cluster of this machine: woken up by whoever needs it, with the settings of the one who does; asleep when nobody does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.cli.local_cluster import awake, start_node
+from firesteel.cli.options import Given
+from firesteel.client.cluster import ClusterClient
+from firesteel.client.discovery import LocalCluster, find_local
+from firesteel.config import load_configuration
+from firesteel.errors import FiresteelError
+from firesteel.processes import end
+
+
+class Machine:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.nodes: list[LocalCluster] = []
+
+    def given(self, **settings: str) -> Given:
+        overrides = {
+            "data.dir": str(self._root),
+            **{k.replace("__", ".").replace("_", "-"): v for k, v in settings.items()},
+        }
+        return Given(load_configuration(overrides=overrides, environ={"HOME": str(self._root)}), overrides, {}, None)
+
+    def awake(self, **settings: str) -> LocalCluster:
+        found = awake(self.given(**settings)).cluster
+        self.nodes.append(found)
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    for variable in [v for v in os.environ if v.startswith("FIRESTEEL_")]:
+        monkeypatch.delenv(variable)  # a node reads its own
+    made = Machine(tmp_path)
+    yield made
+    for node in made.nodes:
+        end(node.process, grace=10)
+
+
+def test_awake_cluster_is_used_again(machine: Machine) -> None:
+    first = machine.awake()
+    assert machine.awake() == first
+    with ClusterClient(first.address, token=first.token) as client:
+        assert client.jobs() == ()
+        assert client.whoami().role == "admin"
+
+
+def test_idle_cluster_makes_way_for_other_settings(machine: Machine) -> None:
+    first = machine.awake()
+    second = machine.awake(engine__slots="3")
+    assert second.process != first.process
+    assert not first.process.alive
+    assert (
+        machine.awake(engine__slots="3", client__timeout="7 s") == second
+    )  # a client's own settings are no other cluster
+
+
+def test_cluster_that_was_started_on_purpose_does_not_make_way(machine: Machine) -> None:
+    machine.nodes.append(start_node(machine.given(rest__port="0"), woken=False))
+    assert machine.awake() == machine.nodes[0]
+    with pytest.raises(FiresteelError, match=r"other settings \(engine.slots\).*firesteel cluster stop"):
+        machine.awake(engine__slots="3")
+    assert machine.nodes[0].process.alive
+
+
+def test_cluster_goes_to_sleep_when_nobody_needs_it(machine: Machine) -> None:
+    node = machine.awake(local_cluster__idle_timeout="300 ms")
+    assert node.process.wait(60)
+    assert find_local(machine.given().configuration) is None
+    again = machine.awake()
+    assert again.process != node.process
+
+
+def test_node_that_cannot_start_says_why(machine: Machine) -> None:
+    with pytest.raises(FiresteelError, match=r"(?s)did not start.*security.rest.authentication"):
+        machine.awake(rest__bind_address="0.0.0.0", security__rest__authentication="none")
+
+
+def test_secret_settings_are_in_no_command_line(machine: Machine) -> None:
+    """S27: whoever lists the processes of this machine sees no token."""
+    node = machine.awake(engine__token="canary-7f3a")
+    assert b"canary-7f3a" not in Path(f"/proc/{node.process.pid}/cmdline").read_bytes()

@@ -1,0 +1,233 @@
+"""A REST application over a Dispatcher that only pretends: jobs are what a test says they are."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from firesteel.blob.store import BlobStore
+from firesteel.config import Configuration, load_configuration
+from firesteel.config.sections import Role
+from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
+from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, OperationNotFoundError
+from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.events import JobEvents, Subscription
+from firesteel.jobmaster.execution_graph import execution_graph
+from firesteel.jobmaster.machine import JobState
+from firesteel.resourcemanager.overview import ResourceOverview
+from firesteel.rest.app import TidyPaths, create_app
+from firesteel.rest.context import RestContext
+from firesteel.rest.logs import JobLogs
+from firesteel.rest.security.principals import Principal
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_results import JobResult
+from firesteel.stores.operations import Operation
+from firesteel.stores.uploads import Upload
+from firesteel.types import JobID
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it would rather have httpx2
+    from starlette.testclient import TestClient
+
+Client = TestClient
+"""For tests, which would be warned when they import it themselves."""
+
+ADMIN = Principal("root", Role.ADMIN, "*")
+
+
+class FakeGateway:
+    """A DispatcherGateway. `add` puts a job in; wishes are written down in `asked`."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobID, dict[str, Any]] = {}
+        self.owners: dict[JobID, str] = {}
+        self.digests: dict[JobID, str] = {}
+        self.results: dict[JobID, JobResult] = {}
+        self.operations: dict[tuple[str, str], Operation] = {}
+        self.resources = ResourceOverview((), 0, 0)
+        self.hub = JobEvents()
+        self.asked: list[tuple[Any, ...]] = []
+        self.submitted: list[Submission] = []
+        self.uploads: dict[str, Upload] = {}
+
+    def add(
+        self,
+        submission: Submission,
+        state: JobState,
+        *,
+        progress: dict[str, Any] | None = None,
+        result: JobResult | None = None,
+    ) -> JobID:
+        job_id = submission.job_id
+        self.jobs[job_id] = execution_graph(submission, state, progress or {}, now=time.time(), result=result)
+        self.owners[job_id] = submission.owner
+        self.digests[job_id] = submission.digest
+        if result is not None:
+            self.results[job_id] = result
+        return job_id
+
+    async def submit_job(self, submission: Submission) -> None:
+        there = self.digests.get(submission.job_id)
+        if there == submission.digest:
+            return
+        if there is not None:
+            raise DuplicateJobError(f"job id {submission.job_id} belongs to another job, which runs; choose a new one")
+        self.submitted.append(submission)
+        self.add(submission, JobState(submission.graph.settings.restart))
+
+    async def list_jobs(self) -> Sequence[JobOverview]:
+        return [
+            JobOverview(
+                job_id,
+                job["name"],
+                JobStatus(job["status"]),
+                job["submitted_at"],
+                job["ended_at"],
+                job["attempt"],
+                job["restarts"],
+                job["ended_at"] or job["submitted_at"],
+                job["owner"],
+                job["mode"],
+                len(job["vertices"]),
+            )
+            for job_id, job in self.jobs.items()
+        ]
+
+    def owner_of(self, job_id: JobID) -> str:
+        self._job(job_id)
+        return self.owners[job_id]
+
+    def events(self, job_id: JobID | None = None) -> Subscription:
+        return self.hub.subscribe(job_id)
+
+    async def request_job(self, job_id: JobID) -> dict[str, Any]:
+        return self._job(job_id)
+
+    async def request_job_status(self, job_id: JobID) -> JobStatus:
+        return JobStatus(self._job(job_id)["status"])
+
+    async def request_job_result(self, job_id: JobID) -> JobResult:
+        self._job(job_id)
+        while job_id not in self.results:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return self.results[job_id]
+
+    async def cancel_job(self, job_id: JobID) -> None:
+        self._live(job_id)
+        self.asked.append(("cancel", job_id))
+
+    async def stop_job(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
+    ) -> None:
+        self._live(job_id)
+        self.asked.append(("stop", job_id, trigger_id, target, savepoint))
+
+    async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
+        self._live(job_id)
+        self.asked.append(("checkpoint", job_id, trigger_id))
+
+    async def trigger_savepoint(
+        self, job_id: JobID, trigger_id: str, target: str | None = None, *, cancel: bool = False
+    ) -> None:
+        self._live(job_id)
+        self.asked.append(("savepoint", job_id, trigger_id, target, cancel))
+
+    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
+        self.asked.append(("dispose", path, trigger_id))
+
+    async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
+        found = self.operations.get((job_id, trigger_id))
+        if found is None:
+            raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
+        return found
+
+    async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
+        return [o for o in self.operations.values() if o.job_id == job_id]
+
+    async def report_client_heartbeat(self, job_id: JobID) -> None:
+        self._live(job_id)
+        self.asked.append(("heartbeat", job_id))
+
+    async def request_cluster_overview(self) -> ClusterOverview:
+        counts: dict[JobStatus, int] = {}
+        for job in self.jobs.values():
+            status = JobStatus(job["status"])
+            counts[status] = counts.get(status, 0) + 1
+        return ClusterOverview(counts, self.resources)
+
+    async def register_upload(self, upload: Upload) -> None:
+        self.uploads[upload.upload_id] = upload
+
+    async def list_uploads(self) -> Sequence[Upload]:
+        return list(self.uploads.values())
+
+    async def remove_upload(self, upload_id: str) -> bool:
+        return self.uploads.pop(upload_id, None) is not None
+
+    async def shut_down(self) -> None:
+        self.asked.append(("shut down",))
+
+    def _job(self, job_id: JobID) -> dict[str, Any]:
+        if job_id not in self.jobs:
+            raise JobNotFoundError(f"no job {job_id} is known here")
+        return self.jobs[job_id]
+
+    def _live(self, job_id: JobID) -> None:
+        status = JobStatus(self._job(job_id)["status"])
+        if status.terminal:
+            raise JobStateError(f"job {job_id} is {status}; it has ended for good")
+
+
+class Desk:
+    """`client()` speaks to the application as `principal`, without the door."""
+
+    def __init__(self, tmp_path: Path, overrides: dict[str, str] | None = None) -> None:
+        self.configuration: Configuration = load_configuration(
+            file=None, environ={"HOME": str(tmp_path)}, overrides={"data.dir": str(tmp_path), **(overrides or {})}
+        )
+        self.gateway = FakeGateway()
+        self.blobs = BlobStore(tmp_path / "blobs", max_size=1 << 20, quota=4 << 20)
+        asyncio.run(self.blobs.open())
+        self.context = RestContext(
+            configuration=self.configuration,
+            leading=lambda: self.gateway,
+            blobs=self.blobs,
+            logs=JobLogs(tmp_path / "jobs"),
+            directory=tmp_path,
+        )
+        self.app: FastAPI = _app()
+        self.app.state.context = self.context
+
+    def client(self, principal: Principal = ADMIN) -> TestClient:
+        return TestClient(_As(self, principal), raise_server_exceptions=False)
+
+
+@cache
+def _app() -> FastAPI:
+    """One for all desks: putting its routes together takes longer than most tests. A request finds its own desk's context."""
+    return create_app(None)  # type: ignore[arg-type]
+
+
+class _As:
+    def __init__(self, desk: Desk, principal: Principal) -> None:
+        self._context = desk.context
+        self._fastapi = desk.app
+        self._app = TidyPaths(desk.app)
+        self._principal = principal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._fastapi.state.context = self._context
+        await self._app({**scope, "firesteel.principal": self._principal}, receive, send)
+
+
+def submission_of(graph: JobGraph, job_id: str, *, owner: str = "alice", submitted_at: float = 1000.0) -> Submission:
+    return Submission(JobID(job_id), graph, submitted_at, digest_of(graph), owner=owner)
