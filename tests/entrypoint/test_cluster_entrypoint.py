@@ -92,6 +92,8 @@ class Parts:
             def __init__(self, *_: Any) -> None:
                 parts.open("executor")
 
+            async def open(self) -> None: ...
+
             async def close(self) -> None:
                 parts.close("executor")
 

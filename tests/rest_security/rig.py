@@ -7,11 +7,11 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -21,8 +21,10 @@ from starlette.types import ASGIApp, Message, Scope
 from firesteel.config.sections import Authentication, RestOptions, Role, SecurityOptions
 from firesteel.rest.security.door import AUDIT, PRINCIPAL, Door
 from firesteel.rest.security.identities import Identities
+from firesteel.rest.security.mtls import ssl_context
 from firesteel.rest.security.principals import Principal
-from firesteel.rest.security.server import server_config
+from firesteel.rest.security.protocol import protocol_with
+from firesteel.rest.server import serving
 
 T = TypeVar("T")
 JOB = "0123456789abcdef0123456789abcdef"
@@ -196,17 +198,33 @@ async def never() -> Message:
 
 
 @contextlib.contextmanager
-def serving(door: ASGIApp, rest: RestOptions, security: SecurityOptions) -> Iterator[int]:
-    """A real server around `door`, in a thread of its own; gives its port."""
-    server = uvicorn.Server(server_config(door, rest, security))
-    thread = threading.Thread(target=server.run, name="test-server", daemon=True)
+def served(door: ASGIApp, rest: RestOptions, security: SecurityOptions) -> Iterator[int]:
+    """The node's own server around `door`, on a loop in a thread of its own; gives its port."""
+    started: Future[tuple[int, asyncio.Event, asyncio.AbstractEventLoop]] = Future()
+
+    async def serve() -> None:
+        context = ssl_context(security) if security.ssl_enabled else None
+        protocol = protocol_with(rest.request_timeout)
+        ended = asyncio.Event()
+        async with serving(door, host=rest.bind_address, port=rest.port, context=context, protocol=protocol) as port:
+            started.set_result((port, ended, asyncio.get_running_loop()))
+            await ended.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="test-server", daemon=True)
     thread.start()
+    port, ended, loop = started.result(30)
     try:
-        until(lambda: server.started or not thread.is_alive())
-        assert server.started
-        yield server.servers[0].sockets[0].getsockname()[1]
+        yield port
     finally:
-        server.should_exit = True
+        loop.call_soon_threadsafe(ended.set)
         thread.join(30)
         assert not thread.is_alive()
 

@@ -119,6 +119,8 @@ def test_other_keys_are_shown(key: str) -> None:
         f"Bearer {CANARY}",
         f"token fst_0123456789abcdef_{CANARY}",
         f"GET /jobs/fst_0123456789abcdef_{CANARY}",
+        f"fst_local.{CANARY}-_{CANARY}",
+        f"fst_node.{CANARY}==.{CANARY}",
         f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----",
         f"-----BEGIN RSA PRIVATE KEY-----\n{CANARY}\n-----END RSA PRIVATE KEY-----\nmore",
         f"-----BEGIN EC PRIVATE KEY-----\n{CANARY}",

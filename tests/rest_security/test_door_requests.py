@@ -181,6 +181,8 @@ def test_a_principal_in_the_scope_of_the_server_is_not_believed() -> None:
         f"x={OneToken.GOOD}",
         f"{OneToken.GOOD}=1",
         "x=fst%5F0123456789abcdef%5Fgood",
+        "x=fst_local.abcdef",
+        "x=fst_node.abcdef.0123",
         "jwt=eyJhbGciOiJSUzI1NiJ9.eyJhIjoxfQ.c2ln",
     ],
 )

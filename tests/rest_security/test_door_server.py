@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.rest_security.rig import BEARER, UPLOAD_LIMIT, make_door, rest, security, serving, until
+from tests.rest_security.rig import BEARER, UPLOAD_LIMIT, make_door, rest, security, served, until
 
 from firesteel.rest.security import protocol
 from firesteel.rest.security.audit import AuditLog, AuditRecord
@@ -23,15 +23,15 @@ HEAD = b"POST /body HTTP/1.1\r\nHost: localhost\r\nAuthorization: " + TOKEN + b"
 
 
 @contextlib.contextmanager
-def served(door: Door | None = None, **options: Any) -> Iterator[int]:
+def behind(door: Door | None = None, **options: Any) -> Iterator[int]:
     configured = rest(**options)
-    with serving(door or make_door(rest=configured), configured, security()) as port:
+    with served(door or make_door(rest=configured), configured, security()) as port:
         yield port
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with served(max_content_length="1k", request_timeout=30.0) as port:
+    with behind(max_content_length="1k", request_timeout=30.0) as port:
         yield port
 
 
@@ -113,14 +113,14 @@ def test_nobody_is_told_to_go_on_who_would_be_refused(port: int) -> None:
 
 def test_a_body_that_does_not_come_is_answered_with_408() -> None:
     """S24"""
-    with served(request_timeout=0.05) as port, connected(port) as connection:
+    with behind(request_timeout=0.05) as port, connected(port) as connection:
         connection.sendall(HEAD + b"Content-Length: 10\r\n\r\nxxx")
         assert status(one_answer(connection)) == 408
 
 
 def test_a_head_that_does_not_come_ends_the_connection() -> None:
     """S24: neither silence nor a header a minute keeps a connection."""
-    with served(request_timeout=0.05) as port:
+    with behind(request_timeout=0.05) as port:
         for begun in (b"", b"G", HEAD):
             with connected(port) as connection:
                 connection.sendall(begun)
@@ -128,7 +128,7 @@ def test_a_head_that_does_not_come_ends_the_connection() -> None:
 
 
 def test_a_slow_head_on_a_connection_that_was_used_before_ends_it_too() -> None:
-    with served(request_timeout=0.2) as port, connected(port) as connection:
+    with behind(request_timeout=0.2) as port, connected(port) as connection:
         connection.sendall(HEAD + b"Content-Length: 1\r\n\r\nx")
         assert status(one_answer(connection)) == 202
         connection.sendall(b"GET /who HTTP/1.1\r\nHost:")
@@ -153,7 +153,7 @@ def test_a_head_without_end_is_cut_off(port: int, endless: bytes) -> None:
 
 def test_headers_after_the_body_are_not_headers() -> None:
     """S13: a trailer comes after the door has looked."""
-    with served() as port, connected(port) as connection:
+    with behind() as port, connected(port) as connection:
         connection.sendall(
             b"GET /body HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: "
             + TOKEN
@@ -172,7 +172,7 @@ def test_trailers_do_not_change_the_headers_that_the_app_sees() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
-    with served(make_door(app)) as port, connected(port) as connection:
+    with behind(make_door(app)) as port, connected(port) as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Late: 1\r\n\r\n")
         assert status(one_answer(connection)) == 200
     assert b"x-late" not in dict(seen[0])
@@ -181,7 +181,7 @@ def test_trailers_do_not_change_the_headers_that_the_app_sees() -> None:
 def test_a_body_that_goes_on_after_the_answer_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """S24"""
     monkeypatch.setattr(protocol, "LINGER", 0.05)
-    with served(max_content_length="1k") as port, connected(port) as connection:
+    with behind(max_content_length="1k") as port, connected(port) as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"800\r\n" + b"x" * 2048 + b"\r\n")
         assert status(one_answer(connection)) == 413
 
@@ -233,7 +233,7 @@ def test_nobody_chooses_their_own_address() -> None:
     """S13: with uvicorn's defaults a local caller is whoever X-Forwarded-For says."""
     kept = Kept()
     claims = {"x-forwarded-for": "6.6.6.6", "x-forwarded-proto": "https", "forwarded": "for=6.6.6.6"}
-    with served(make_door(audit=kept)) as port:
+    with behind(make_door(audit=kept)) as port:
         answer = httpx.post(f"http://localhost:{port}/who", headers=claims)
     assert answer.status_code == 401
     assert "strict-transport-security" not in answer.headers
@@ -258,7 +258,7 @@ def test_events_arrive_while_the_stream_is_open() -> None:
         assert await asyncio.to_thread(first_read.wait, 30)
         await send({"type": "http.response.body", "body": b"data: 2\n\n", "more_body": False})
 
-    with served(make_door(app)) as port, httpx.stream("GET", f"http://localhost:{port}/", headers=BEARER) as answer:
+    with behind(make_door(app)) as port, httpx.stream("GET", f"http://localhost:{port}/", headers=BEARER) as answer:
         lines = answer.iter_lines()
         assert next(lines) == "data: 1"
         first_read.set()

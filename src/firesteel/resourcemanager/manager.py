@@ -219,7 +219,7 @@ class ResourceManager:
         self._limits = replace(self._limits, idle_timeout=0.0, warm=0)
         self._act()
         deadline = self._now() + patience
-        while any(e.state is EngineState.STOPPING for e in self._state.engines.values()):  # noqa: ASYNC110
+        while any(e.state is EngineState.STOPPING for e in self._state.engines.values()):
             if self._now() > deadline:
                 return
             await asyncio.sleep(0.05)

@@ -14,7 +14,7 @@ from firesteel.rest.security.addresses import LOOPBACK_NAMES, host_of, ip_of, is
 from firesteel.rest.security.refusal import Headers, Refused
 
 _QUERY_SECRETS = frozenset({"token", "access_token", "id_token", "authorization", "bearer"})
-_TOKEN = re.compile(r"fst_[0-9a-f]{16}_|eyJ[\w-]{8,}\.[\w-]{2,}\.")
+_TOKEN = re.compile(r"fst_[0-9a-z]{1,64}[._]|eyJ[\w-]{8,}\.[\w-]{2,}\.")
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _CHANGING_GETS = ("/yarn-cancel", "/yarn-stop")
 """The contract has paths that change something on GET."""

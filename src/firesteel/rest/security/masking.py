@@ -31,7 +31,7 @@ _IN_TEXT: Sequence[tuple[re.Pattern[str], str]] = (
         re.compile(r"-----BEGIN ([A-Z ]{0,30})PRIVATE KEY-----.*?(?:-----END \1PRIVATE KEY-----|\Z)", re.DOTALL),
         rf"-----BEGIN PRIVATE KEY----- {MASK} -----END PRIVATE KEY-----",
     ),
-    (re.compile(r"(?<![A-Za-z0-9_])fst_[0-9a-z]{1,64}_[0-9A-Za-z]{8,}"), MASK),
+    (re.compile(r"(?<![A-Za-z0-9_])fst_[0-9A-Za-z]{1,64}[._][0-9A-Za-z._=-]{8,}"), MASK),
     (re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]*"), MASK),
     (re.compile(r"\b(Bearer|Basic|Digest|Negotiate)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"), MASK),

@@ -1,0 +1,179 @@
+"""Two nodes of one cluster: the one that follows asks the leader on behalf of its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from firesteel.config import Configuration, load_configuration
+from firesteel.config.sections import Role
+from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
+from firesteel.entrypoint.component import DispatcherResourceManagerComponent
+from firesteel.errors import NotLeadingError
+from firesteel.rest.node_identity import NodeIdentity
+from firesteel.rest.security.principals import Principal
+from firesteel.rest.security.tokens import TokenFile
+from firesteel.stores.secrets import NodeKey
+
+GRAPH = {
+    "name": "waits",
+    "vertices": [
+        {"kind": "sql", "name": "one", "query": "SELECT 1 AS x"},
+        {"kind": "sink", "name": "out", "input": "one", "format": "noop", "mode": "overwrite"},
+    ],
+}
+
+
+class Nodes:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.tokens = TokenFile(directory / "tokens.json")
+        self.operator = self.tokens.create("ann", Role.OPERATOR, "team-a")
+        self.stranger = self.tokens.create("bob", Role.OPERATOR, "team-b")
+
+    def configuration(self) -> Configuration:
+        return load_configuration(
+            overrides={
+                "data.dir": str(self.directory),
+                "rest.port": "0",
+                # No engine ever comes up: the jobs of these tests wait, which costs nothing.
+                "engine.master": "spark://127.0.0.1:9",
+                "high-availability.lease-duration": "5 s",
+            },
+            environ={"HOME": str(self.directory)},
+        )
+
+    @contextlib.asynccontextmanager
+    async def node(self) -> AsyncIterator[tuple[DispatcherResourceManagerComponent, str]]:
+        async with ClusterEntrypoint(self.configuration(), rest=True).open() as component:
+            rest = json.loads((self.directory / "clusters" / "default" / "rest.json").read_text())
+            yield component, rest["address"]
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def leads(component: DispatcherResourceManagerComponent) -> bool:
+    with contextlib.suppress(NotLeadingError):
+        return component.epoch > 0
+    return False
+
+
+def as_(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return Nodes(tmp_path)
+
+
+def test_follower_forwards_identity_and_never_the_credential(nodes: Nodes) -> None:
+    """S32: what the leader gets is who asks, signed by a node; it is good for one request of one leadership."""
+
+    async def main() -> None:
+        async with nodes.node() as (first, leader), httpx.AsyncClient() as http:
+            await until(lambda: leads(first))
+            async with nodes.node() as (second, follower):
+                await until(lambda: (found := second.leader()) is not None and found.address == leader)
+                assert not leads(second)
+                submitted = await http.post(f"{follower}/jobs", json={"graph": GRAPH}, headers=as_(nodes.operator))
+                assert submitted.status_code == 202, submitted.text
+                job = submitted.json()["jobId"]
+                assert first.dispatcher.owner_of(job) == "team-a"
+                mine = await http.get(f"{follower}/v1/jobs/overview", headers=as_(nodes.operator))
+                assert [j["jid"] for j in mine.json()["jobs"]] == [job]
+                others = await http.get(f"{follower}/jobs/overview", headers=as_(nodes.stranger))
+                assert others.json() == {"jobs": []}
+                assert (await http.get(f"{follower}/jobs/{job}", headers=as_(nodes.stranger))).status_code == 404
+                assert (await http.get(f"{follower}/jobs")).status_code == 401
+                cancelled = await http.patch(f"{follower}/jobs/{job}", headers=as_(nodes.operator))
+                assert cancelled.status_code == 202
+                # The audit log of the leader names the caller, not a node.
+                text = ""
+
+                def noted() -> bool:
+                    nonlocal text
+                    text = (nodes.directory / "clusters/default/audit.log").read_text()
+                    return text.count('"ann"') >= 4
+
+                await until(noted)
+                assert nodes.operator not in text
+
+    asyncio.run(main())
+
+
+def test_claims_of_nodes_cannot_be_forged_replayed_or_passed_on_twice(nodes: Nodes) -> None:
+    async def main() -> None:
+        async with nodes.node() as (first, leader), httpx.AsyncClient() as http:
+            await until(lambda: leads(first))
+            admin = Principal("mallory", Role.ADMIN, "*")
+            forged = NodeIdentity(_constant(b"k" * 32))
+            token = await forged.token(admin, first.epoch, "GET /jobs/overview")
+            assert (await http.get(f"{leader}/jobs/overview", headers=as_(token))).status_code == 401
+            services = first.dispatcher._services
+            real = NodeIdentity(NodeKey(services.graphs._store))
+            good = await real.token(admin, first.epoch, "GET /jobs/overview")
+            assert (await http.get(f"{leader}/jobs/overview", headers=as_(good))).status_code == 200
+            # For another request, another leadership, or too late, it is worth nothing.
+            assert (await http.get(f"{leader}/jobs", headers=as_(good))).status_code == 401
+            assert (await http.delete(f"{leader}/cluster", headers=as_(good))).status_code == 401
+            other_epoch = await real.token(admin, type(first.epoch)(first.epoch + 1), "GET /jobs/overview")
+            assert (await http.get(f"{leader}/jobs/overview", headers=as_(other_epoch))).status_code == 503
+            old = NodeIdentity(NodeKey(services.graphs._store), now=lambda: time.time() - 3600)
+            late = await old.token(admin, first.epoch, "GET /jobs/overview")
+            assert (await http.get(f"{leader}/jobs/overview", headers=as_(late))).status_code == 401
+            async with nodes.node() as (second, follower):
+                await until(lambda: second.leader() is not None)
+                # A follower that is told a request was passed on to it does not pass it on again.
+                hop = await http.get(f"{follower}/jobs/overview", headers=as_(good))
+                assert hop.status_code == 503
+                assert hop.headers["retry-after"] == "1"
+
+    asyncio.run(main())
+
+
+def test_follower_without_a_leader_says_so_and_leads_next(nodes: Nodes) -> None:
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as both, httpx.AsyncClient() as http:
+            leading = contextlib.AsyncExitStack()
+            first, _ = await leading.enter_async_context(nodes.node())
+            await until(lambda: leads(first))
+            second, follower = await both.enter_async_context(nodes.node())
+            await until(lambda: second.leader() is not None)
+            await leading.aclose()
+            statuses = set()
+
+            async def answers() -> bool:
+                got = await http.get(f"{follower}/jobs/overview", headers=as_(nodes.operator))
+                statuses.add(got.status_code)
+                return got.status_code == 200
+
+            deadline = time.monotonic() + 60
+            while not await answers():
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            assert statuses <= {200, 503}
+            assert leads(second)
+            assert (await http.get(f"{follower}/healthz")).json() == {"status": "ok"}
+
+    asyncio.run(main())
+
+
+def _constant(key: bytes) -> Any:
+    async def get() -> bytes:
+        return key
+
+    return get
