@@ -17,6 +17,7 @@ from firesteel.errors import (
 )
 from firesteel.savepoint.naming import savepoint_location
 from firesteel.status import JobStatus
+from firesteel.stores.codec import encode
 from firesteel.stores.operations import NO_JOB, Operation, OperationKind, OperationStatus
 from firesteel.types import JobID
 
@@ -430,3 +431,20 @@ def test_outcome_is_known_to_the_next_leader_for_a_while(tmp_path: Path) -> None
         assert not cluster.stored(f"operations/{job_id}/t1")
 
     once(tmp_path, main, dispatcher__operation_retention="120 s")
+
+
+def test_wish_of_an_earlier_version_is_the_same_wish(tmp_path: Path) -> None:
+    """It does not say what was asked for in particular, and no savepoint was."""
+
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        wish = Operation(job_id, "t1", OperationKind.STOP, 1.0).to_json()
+        del wish["asked"], wish["location"]
+        (await cluster.leader()).crash()
+        cluster.put(f"operations/{job_id}/t1", encode(wish))
+        cluster.start_node()
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.status, set(done.result)) == (OperationStatus.COMPLETED, {"status", "checkpoint"})
+
+    once(tmp_path, main)

@@ -168,6 +168,9 @@ def test_follower_without_a_leader_says_so_and_leads_next(nodes: Nodes) -> None:
             assert statuses <= {200, 503}
             assert leads(second)
             assert (await http.get(f"{follower}/healthz")).json() == {"status": "ok"}
+            announced = nodes.directory / "clusters" / "default" / "rest.json"
+            # Whoever was announced is gone; the one that is left announces itself.
+            await until(lambda: announced.exists() and json.loads(announced.read_text())["address"] == follower)
 
     asyncio.run(main())
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -16,14 +17,14 @@ import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from firesteel.blob.store import BlobStore
+from firesteel.concurrency import OwnedTasks
 from firesteel.config import Configuration
 from firesteel.config.fingerprint import fingerprint
 from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.files import read_json, write_json
 from firesteel.ha.protocols import Epoch, LeaderInformation, StateStore
-from firesteel.processes import ProcessIdentity
+from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
 from firesteel.rest.forwarding import Forwarding, Leadership
@@ -39,8 +40,8 @@ from firesteel.rest.security.startup import check_door
 from firesteel.rest.server import serving, url
 from firesteel.stores.secrets import NodeKey
 
-LOCAL_FILE = "rest.json"
-"""In the cluster's directory: where this machine's node is, and the token of its owner. For clients of the same user."""
+logger = logging.getLogger(__name__)
+
 PUBLIC = ("/healthz",)
 
 
@@ -70,8 +71,9 @@ class WebMonitorEndpoint:
     ) -> None:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
         self._woken = woken
-        self.last_asked = time.monotonic()
-        """When the door was last knocked at."""
+        self._last_asked = time.monotonic()
+        self._open = 0
+        """Requests that are being answered; an event stream may be open for days."""
         self._configuration = configuration
         self._directory = directory
         self._blobs = blobs
@@ -125,16 +127,27 @@ class WebMonitorEndpoint:
             address = url(rest.address or rest.bind_address, port, tls=tls is not None)
             opened.push_async_callback(context.events.close)  # before the server, which waits for its streams
             context.address = address
-            opened.callback(await asyncio.to_thread(self._announce, address, bearers.local_token))
+            announcement = self._announcement(address, bearers.local_token)
+            await asyncio.to_thread(announcement.write)
+            opened.callback(announcement.take_back)
+            tasks = OwnedTasks("rest", lambda error: logger.error("announcing failed: %s", error))
+            opened.push_async_callback(tasks.close)
+            tasks.start(announcement.keep(), "announcement")
             yield address
+
+    @property
+    def last_asked(self) -> float:
+        """When somebody was last here; now, if somebody is."""
+        return time.monotonic() if self._open else self._last_asked
 
     def _noticing(self, app: ASGIApp) -> ASGIApp:
         async def noticed(scope: Scope, receive: Receive, send: Send) -> None:
-            self.last_asked = time.monotonic()
+            self._open += 1
             try:
                 await app(scope, receive, send)
             finally:
-                self.last_asked = time.monotonic()  # an event stream may have been open for long
+                self._open -= 1
+                self._last_asked = time.monotonic()
 
         return noticed
 
@@ -152,28 +165,15 @@ class WebMonitorEndpoint:
             return memory_bytes(self._configuration.blob.max_size) + 64 * 1024
         return None
 
-    def _announce(self, address: str, token: str) -> Callable[[], None]:
-        """Tell clients of this machine where we are. Gives what takes it back."""
-        file = self._directory / LOCAL_FILE
-        me = ProcessIdentity.of(os.getpid())
-        assert me is not None
+    def _announcement(self, address: str, token: str) -> Announcement:
         anonymous = self._configuration.security.authentication == (Authentication.NONE,)
-        mine = {
+        content = {
             "address": address,
             "token": None if anonymous else token,
-            "pid": me.pid,
-            "started": me.started,
             "woken": self._woken,
             "settings": fingerprint(self._configuration),
         }
-        write_json(file, mine, durable=False)
-
-        def take_back() -> None:
-            with contextlib.suppress(OSError, ValueError):
-                if (read_json(file) or {}).get("pid") == me.pid:  # another node of this machine may be there by now
-                    file.unlink()
-
-        return take_back
+        return Announcement(self._directory, content)
 
 
 def _user() -> str:
