@@ -73,6 +73,7 @@ ALLOWED: dict[str, set[str]] = {
         "jobmaster",
         "dispatcher",
         "blob",
+        "savepoint",
         "__init__",
     },
     "client": BASE | {"config", "jobgraph", "blob"},

@@ -177,7 +177,9 @@ class Caller:
 def form(name: str, content: bytes, field_name: str = "jarfile") -> tuple[bytes, dict[str, str]]:
     """Body and headers of an upload as browsers send it. The name goes in as it is."""
     head = f'Content-Disposition: form-data; name="{field_name}"; filename="{name}"'.encode()
-    body = b"--limit\r\n" + head + b"\r\nContent-Type: application/octet-stream\r\n\r\n" + content + b"\r\n--limit--\r\n"
+    body = (
+        b"--limit\r\n" + head + b"\r\nContent-Type: application/octet-stream\r\n\r\n" + content + b"\r\n--limit--\r\n"
+    )
     return body, {"content-type": "multipart/form-data; boundary=limit"}
 
 
@@ -230,9 +232,7 @@ class People:
 class AttackedNode(RestNode):
     """With tokens for People, and `environ` in its environment."""
 
-    def __init__(
-        self, directory: Path, overrides: Mapping[str, str], environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, overrides: Mapping[str, str], environ: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, overrides)
         self._environ |= environ or {}
 

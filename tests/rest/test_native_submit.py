@@ -16,6 +16,7 @@ from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain,
 from firesteel.errors import DuplicateJobError, NotLeadingError
 from firesteel.rest.context import Caller
 from firesteel.rest.native.submit import accept
+from firesteel.savepoint.manifest import Manifest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.types import JobID
@@ -325,3 +326,44 @@ def test_accept_checks_a_graph_that_came_another_way(desk: Desk) -> None:
     assert status is JobStatus.INITIALIZING
     [submitted] = desk.gateway.submitted
     assert (submitted.priority, submitted.initial_client_heartbeat_timeout) == (2, 1.5)
+
+
+def stream(path: str) -> dict[str, Any]:
+    return {
+        "name": "goes on",
+        "mode": "streaming",
+        "settings": {"restore": {"path": path}},
+        "vertices": [
+            {"kind": "source", "name": "ticks", "format": "rate"},
+            {"kind": "sink", "name": "out", "input": "ticks", "format": "noop"},
+        ],
+    }
+
+
+def savepoint_of(job_id: str, directory: Path) -> str:
+    directory.mkdir()
+    manifest = Manifest(JobID(job_id), "etl", "f" * 32, 1.0, {}, "data-00000000", {})
+    (directory / "_savepoint.json").write_bytes(manifest.to_bytes())
+    return str(directory)
+
+
+def test_nobody_starts_from_a_savepoint_of_another_owner(desk: Desk, alice: Client, tmp_path: Path) -> None:
+    """S36: neither by its path, nor by guessing whether there is one."""
+    assert alice.post("/jobs", json={"jobId": ONE, "graph": plain()}).status_code == 202
+    path = savepoint_of(ONE, tmp_path / "savepoint-1")
+    nowhere = str(tmp_path / "nowhere")
+    bob = desk.client(BOB)
+    refused = bob.post("/jobs", json={"graph": stream(path)})
+    absent = bob.post("/jobs", json={"graph": stream(nowhere)})
+    assert (refused.status_code, absent.status_code) == (400, 400)
+    assert refused.text.replace(path, "X") == absent.text.replace(nowhere, "X")
+    assert alice.post("/jobs", json={"graph": stream(path)}).status_code == 202
+    assert desk.client(ADMIN).post("/jobs", json={"graph": stream(nowhere)}).status_code == 202  # fails when it runs
+
+
+def test_only_streams_begin_with_a_savepoint(alice: Client) -> None:
+    refused = alice.post("/jobs", json={"graph": {**plain(), "settings": {"restore": {"path": "/s", "what": 1}}}})
+    assert refused.status_code == 400
+    assert any("what" in e for e in refused.json()["errors"])
+    refused = alice.post("/jobs", json={"graph": {**plain(), "settings": {"restore": {"path": "/s"}}}})
+    assert any("only a streaming graph can begin with a savepoint" in e for e in refused.json()["errors"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -174,6 +175,26 @@ def test_two_writers_lose_nothing(path: Path) -> None:
             two.record(record(1000 + number))
     written = [r["request_id"] for p in path.parent.glob("audit.log*") if p.suffix != ".lock" for r in lines(p)]
     assert sorted(written) == sorted(f"r{n}" for n in [*range(200), *range(1000, 1200)])
+
+
+def test_no_other_process_writes_while_it_turns_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else both would, and the records of a whole file would be gone."""
+    rotate = AuditLog._rotate
+    alone: list[bool] = []
+
+    def watched(self: AuditLog) -> None:
+        with path.with_name("audit.log.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone.append(False)
+            except BlockingIOError:
+                alone.append(True)
+        rotate(self)
+
+    monkeypatch.setattr(AuditLog, "_rotate", watched)
+    with AuditLog(path, max_bytes=1) as log:
+        log.record(record())
+    assert alone == [True]
 
 
 def test_a_disk_that_fails_is_told_and_the_door_goes_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.connection import Connection
-from firesteel.client.caller import Caller
-from firesteel.client.errors import JobTimeoutError
-from firesteel.client.model import Answer
-from firesteel.client.operations import Operation, carry_out
-from firesteel.client.requests import Request
-from firesteel.client.transport import run
-from firesteel.types import JobID, is_job_id
+from firesteel.client.operations import Operation
+from firesteel.types import JobID, is_job_id, new_job_id
 
 IN_PROGRESS = "IN_PROGRESS"
 COMPLETED = "COMPLETED"
@@ -69,42 +64,16 @@ def see_through(
     Args:
         ask: the command that asks for it, without the trigger id.
     """
-    caller = _Noting(_caller_of(cluster), known)
+    # Chosen here, so that it can be asked for whatever becomes of the request.
+    trigger_id = known or new_job_id()
     try:
-        result = run(carry_out(cast(Caller, caller), job_id, operation, wish, patience=None if wait else 0.0))
-    except JobTimeoutError:
-        assert caller.trigger_id is not None
-        return Outcome(caller.trigger_id, None)
+        if known is None:
+            trigger_id = cluster.client.trigger(operation, wish, job_id=job_id, trigger_id=trigger_id)
+        if not wait:
+            return Outcome(trigger_id, None)
+        result = cluster.client.outcome(operation, trigger_id, job_id=job_id)
     except KeyboardInterrupt:
-        if caller.trigger_id is None:
-            click.echo(f"\nWhether the {operation.name} was triggered is not known.", err=True)
-        else:
-            said = f"The {operation.name} goes on. Ask for it with: {ask} --trigger-id {caller.trigger_id}"
-            click.echo(f"\n{said}", err=True)
+        said = f"The {operation.name} goes on, if it was heard. Ask for it with: {ask} --trigger-id {trigger_id}"
+        click.echo(f"\n{said}", err=True)
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
-    assert caller.trigger_id is not None
-    return Outcome(caller.trigger_id, result)
-
-
-def _caller_of(cluster: Connection) -> Caller:
-    # The client draws the id of an operation itself and tells it to nobody. What is needed here belongs there.
-    return cluster.client._cluster._caller
-
-
-class _Noting:
-    """A Caller that notes under which id an operation was triggered, and triggers none whose id is known."""
-
-    def __init__(self, caller: Caller, trigger_id: str | None) -> None:
-        self._caller = caller
-        self.trigger_id = trigger_id
-
-    async def json(self, request: Request, *, patience: float | None = None) -> object:
-        if request.method != "POST":
-            return await self._caller.json(request, patience=patience)
-        if self.trigger_id is None:
-            accepted = Answer(await self._caller.json(request, patience=patience), "the answer to a trigger")
-            self.trigger_id = accepted.text("request-id")
-        return {"request-id": self.trigger_id}
-
-    async def pause(self, seconds: float) -> None:
-        await self._caller.pause(seconds)
+    return Outcome(trigger_id, result)

@@ -29,11 +29,11 @@ from firesteel.client.model import (
     JobSummary,
     Queue,
 )
-from firesteel.client.operations import DISPOSAL, carry_out
+from firesteel.client.operations import DISPOSAL, Operation, carry_out, outcome_of, trigger
 from firesteel.client.requests import Request, get, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
 from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, Problem
-from firesteel.types import new_job_id, parse_job_id
+from firesteel.types import JobID, new_job_id, parse_job_id
 
 if TYPE_CHECKING:
     from firesteel.jobgraph import Job, JobGraph
@@ -224,6 +224,23 @@ class AsyncClusterClient:
         """
         await self._caller.call(Request("DELETE", "/cluster", once=True))
 
+    async def trigger(
+        self,
+        operation: Operation,
+        wish: Mapping[str, Any],
+        *,
+        job_id: JobID | None = None,
+        trigger_id: str | None = None,
+    ) -> str:
+        """Have an operation (`client.operations`) begun without waiting for it; gives the id under which to ask for it."""
+        return await trigger(self._caller, job_id, operation, wish, trigger_id)
+
+    async def outcome(
+        self, operation: Operation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Wait for the end of an operation that was triggered, here or elsewhere."""
+        return await outcome_of(self._caller, job_id, operation, trigger_id, patience=timeout)
+
     async def dispose_savepoint(self, path: str, *, timeout: float | None = None) -> None:
         """Delete a savepoint. Raises SavepointError."""
         await carry_out(self._caller, None, DISPOSAL, {"savepoint-path": path}, patience=timeout)
@@ -337,6 +354,23 @@ class ClusterClient:
     def shut_down(self) -> None:
         """See AsyncClusterClient.shut_down."""
         run(self._cluster.shut_down())
+
+    def trigger(
+        self,
+        operation: Operation,
+        wish: Mapping[str, Any],
+        *,
+        job_id: JobID | None = None,
+        trigger_id: str | None = None,
+    ) -> str:
+        """See AsyncClusterClient.trigger."""
+        return run(self._cluster.trigger(operation, wish, job_id=job_id, trigger_id=trigger_id))
+
+    def outcome(
+        self, operation: Operation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """See AsyncClusterClient.outcome."""
+        return run(self._cluster.outcome(operation, trigger_id, job_id=job_id, timeout=timeout))
 
     def dispose_savepoint(self, path: str, *, timeout: float | None = None) -> None:
         """See AsyncClusterClient.dispose_savepoint."""

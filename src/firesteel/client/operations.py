@@ -44,13 +44,29 @@ async def carry_out(
     *,
     patience: float | None = None,
 ) -> dict[str, Any]:
-    """Trigger, wait, and give what came of it. Raises the operation's error when it failed, JobTimeoutError when too late."""
-    deadline = None if patience is None else time.monotonic() + patience
-    path = operation.trigger.format(job_id=job_id)
-    trigger = with_json("POST", path, {**wish, "triggerId": new_job_id()}, missing=JobNotFoundError)
-    accepted = Answer(await caller.json(trigger), f"the answer to a {operation.name}")
+    """Trigger, wait, and give what came of it. Raises as `outcome_of`."""
+    begun = time.monotonic()
+    trigger_id = await trigger(caller, job_id, operation, wish)
+    left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
+    return await outcome_of(caller, job_id, operation, trigger_id, patience=left)
+
+
+async def trigger(
+    caller: Caller, job_id: JobID | None, operation: Operation, wish: Mapping[str, Any], trigger_id: str | None = None
+) -> str:
+    """Have an operation begun; gives the id under which it can be asked for. Under the same id it is begun once."""
+    content = {**wish, "triggerId": trigger_id or new_job_id()}
+    request = with_json("POST", operation.trigger.format(job_id=job_id), content, missing=JobNotFoundError)
     # A node that does not take our id gives one of its own.
-    poll = get(f"{operation.poll.format(job_id=job_id)}/{accepted.text('request-id')}", missing=OperationNotFoundError)
+    return Answer(await caller.json(request), f"the answer to a {operation.name}").text("request-id")
+
+
+async def outcome_of(
+    caller: Caller, job_id: JobID | None, operation: Operation, trigger_id: str, *, patience: float | None = None
+) -> dict[str, Any]:
+    """Wait for the end of an operation. Raises the operation's error when it failed, JobTimeoutError when too late."""
+    deadline = None if patience is None else time.monotonic() + patience
+    poll = get(f"{operation.poll.format(job_id=job_id)}/{trigger_id}", missing=OperationNotFoundError)
     for pause in _POLLS.delays():
         told = Answer(await caller.json(poll), f"the state of a {operation.name}")
         if told.mapping("status").get("id") == "COMPLETED":

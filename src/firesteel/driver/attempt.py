@@ -143,6 +143,7 @@ class AttemptDirectory:
 
     @property
     def attempt(self) -> AttemptId:
+        """By the directory's name; ValueError when it is none of an attempt."""
         return AttemptId(JobID(self.root.parents[1].name), int(self.root.name))
 
     @property

@@ -75,7 +75,8 @@ def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -
             return there
         directory.write_result(result)
     log.emit("result", state=result.state.value, failure=result.failure.to_json() if result.failure else None)
-    ring(directory.jobs, directory.attempt)
+    with contextlib.suppress(ValueError):  # an attempt in a directory of another shape, which nobody listens for
+        ring(directory.jobs, directory.attempt)
     return result
 
 

@@ -31,8 +31,10 @@ def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
     graph = _rebuilt(graph, vertices=vertices)
     if base_dir is None:
         return graph
-    artifacts = _artifacts(graph, base_dir)
-    return _rebuilt(graph, settings=graph.settings.model_copy(update={"artifacts": artifacts}))
+    changes: dict[str, Any] = {"artifacts": _artifacts(graph, base_dir)}
+    if (restore := graph.settings.restore) is not None:
+        changes["restore"] = restore.model_copy(update={"path": absolute(restore.path, base_dir)})
+    return _rebuilt(graph, settings=graph.settings.model_copy(update=changes))
 
 
 def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:

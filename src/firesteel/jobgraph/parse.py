@@ -36,6 +36,7 @@ RESTARTS: Mapping[str, type[BaseModel]] = {
 _PARTS: Mapping[str, type[BaseModel]] = {
     "settings": model.Settings,
     "settings.artifacts": model.Artifacts,
+    "settings.restore": model.SavepointRestore,
     "watermark": model.Watermark,
     "deduplicate": model.Deduplicate,
     "resources": model.Resources,

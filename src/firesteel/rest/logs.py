@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import orjson
 
 from firesteel.types import JobID
 
 CHUNK = 1 << 18
+LARGEST_JSON = 16 << 20
+"""Bytes that are parsed in one go, which nothing else gets through meanwhile."""
+_ATTEMPTS = "attempts"
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
+OPERATORS, RESULT = "operators.json", "result.json"
+"""What a driver wrote down of Spark's operators, and of the end of its attempt."""
 FILES = {"stdout": "stdout.log", "stderr": "stderr.log", "events": "events.jsonl", "jvm": "jvm.log"}
 """Names that may be asked for, and the files they are. Nothing else can be reached from outside (S4)."""
 
@@ -39,7 +47,7 @@ class JobLogs:
 
     def directory(self, job_id: JobID, attempt: int) -> Path:
         """Where everything of an attempt is."""
-        return self._root / job_id / "attempts" / str(attempt)
+        return self._root / job_id / _ATTEMPTS / str(attempt)
 
     async def attempts(self, job_id: JobID) -> list[int]:
         """Those of which anything is there, the first one first."""
@@ -47,7 +55,7 @@ class JobLogs:
 
     def attempt_numbers(self, job_id: JobID) -> list[int]:
         """`attempts`, for threads."""
-        directory = self._root / job_id / "attempts"
+        directory = self._root / job_id / _ATTEMPTS
         try:
             return sorted(int(n) for n in os.listdir(directory) if _ATTEMPT.fullmatch(n))
         except FileNotFoundError:
@@ -69,22 +77,52 @@ class JobLogs:
 def regular(path: Path) -> os.stat_result | None:
     """What is known of a plain file; None for anything else. Code of a job may have put a link or a pipe there (S4)."""
     try:
-        there = os.lstat(path)
+        with _parent(path) as parent:
+            there = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
     except OSError:
         return None
     return there if stat.S_ISREG(there.st_mode) else None
 
 
+@contextlib.contextmanager
+def _parent(path: Path) -> Iterator[int]:
+    """The directory of a file, open. That of an attempt (`<job id>/attempts/<n>`) is the job's to change, so none of the
+    three is followed to elsewhere."""
+    parts = path.parent.parts
+    ours, theirs = (path.parents[3], parts[-3:]) if parts[-2:-1] == (_ATTEMPTS,) else (path.parent, ())
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    parent = os.open(ours, flags)
+    try:
+        for name in theirs:
+            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=parent)
+            os.close(parent)
+            parent = inner
+        yield parent
+    finally:
+        os.close(parent)
+
+
 def open_regular(path: Path) -> BinaryIO:
     """A plain file, to be read. Raises FileNotFoundError for anything else; never waits for one who writes to a pipe."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _parent(path) as parent:
+            fd = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     except OSError as error:
         raise FileNotFoundError(str(path)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileNotFoundError(str(path))
     return os.fdopen(fd, "rb")
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Blocking: the JSON object in a plain file that a job may have written; empty when there is none."""
+    try:
+        with open_regular(path) as f:
+            found = orjson.loads(f.read(LARGEST_JSON))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 async def read_range(path: Path, start: int, end: int) -> AsyncIterator[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from firesteel.jobgraph.model import Mode
+
 from .context import Context
 
 RESERVED: Mapping[str, str] = {
@@ -28,6 +30,9 @@ RESERVED: Mapping[str, str] = {
 
 
 def check(c: Context) -> None:
+    if c.graph.settings.restore is not None and (c.graph.mode is not Mode.STREAMING or c.graph.script is not None):
+        message = "only a streaming graph can begin with a savepoint"
+        c.add_top(("settings", "restore"), message, "remove it, or say mode: streaming")
     for key in c.graph.settings.spark:
         field = ("settings", "spark", key)
         if not key.startswith("spark."):

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.dispatcher.outputs import checkpoint_directory
-from firesteel.driver.attempt import AttemptDirectory
 from firesteel.errors import JobNotFoundError
-from firesteel.files import read_json
 from firesteel.rest.context import Caller, RestContext
 from firesteel.rest.flink.checkpoint_stats import CheckpointHistory, checkpoint_history, has_checkpoints
 from firesteel.rest.flink.contract import no_job, no_vertex
 from firesteel.rest.flink.view import UNASSIGNED, JobView, VertexView
+from firesteel.rest.logs import OPERATORS, RESULT, json_object
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
@@ -69,9 +68,9 @@ async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str
 
 def _rows(directory: Path) -> dict[str, int]:
     """Exact rows over those that Spark's operators tell; nothing when the files are gone or broken."""
-    try:
-        operators = AttemptDirectory(directory).read_operators().get("rows") or {}
-        exact = (read_json(directory / "result.json") or {}).get("rows") or {}
-        return {str(name): int(count) for name, count in {**operators, **exact}.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
+    found: dict[str, int] = {}
+    for name in (OPERATORS, RESULT):
+        rows = json_object(directory / name).get("rows")
+        counts = rows if isinstance(rows, dict) else {}
+        found |= {vertex: count for vertex, count in counts.items() if type(count) is int}
+    return found

@@ -14,6 +14,7 @@ import yaml
 
 from firesteel.errors import Problem
 from firesteel.jobgraph.document import Document, Loc, Locator, vertex_at
+from firesteel.jobgraph.model import DURATION_PATTERN, seconds
 from firesteel.rest.params import MAX_DEPTH, too_deep
 
 MAX_VERTICES = 2000
@@ -29,8 +30,12 @@ MAX_YAML = 1 << 20
 MAX_NODES = 200_000
 """Values of a YAML text, with aliases written out."""
 MAX_FOUND = 100
+LONGEST_DURATION = 100 * 365 * 86400
+"""Seconds. Beyond it, milliseconds and points in time are no numbers that everybody can write."""
 
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
+_DURATION = re.compile(DURATION_PATTERN)
+_DURATIONS = frozenset({"checkpoint_interval", "delay", "initial_delay", "interval", "max_delay", "trigger"})
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -124,7 +129,7 @@ def _complaints(data: Any) -> Iterator[tuple[Loc, str, str]]:
         if isinstance(vertex, dict):
             yield from _in_vertex(vertex, ("vertices", i))
     for loc, value in _leaves(data, ()):
-        if why := _unfit_value(value):
+        if why := _unfit_value(value) or _unfit_duration(loc, value):
             yield loc, *why
 
 
@@ -157,6 +162,12 @@ def _leaves(value: Any, loc: Loc) -> Iterator[tuple[Loc, Any]]:
                 yield from _leaves(inner, (*loc, i))
         case _:
             yield loc, value
+
+
+def _unfit_duration(loc: Loc, value: Any) -> tuple[str, str] | None:
+    if not (loc and loc[-1] in _DURATIONS and isinstance(value, str) and _DURATION.match(value)):
+        return None
+    return ("is longer than a hundred years", "use a shorter time") if seconds(value) > LONGEST_DURATION else None
 
 
 def _unfit_value(value: Any) -> tuple[str, str] | None:

@@ -11,9 +11,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from firesteel.driver.attempt import AttemptDirectory
 from firesteel.rest.answers import encode, encoded
 from firesteel.rest.context import CallerParam, Context, RestContext
+from firesteel.rest.logs import OPERATORS, json_object
 from firesteel.rest.native.columns import Column, columns_of_scan, columns_of_schema
 from firesteel.rest.params import JobIdParam
 from firesteel.rest.security.masking import mask
@@ -87,18 +87,9 @@ async def _operators(context: RestContext, job_id: JobID) -> tuple[int, dict[str
     numbers = await context.logs.attempts(job_id)
     if not numbers:
         return 0, {}
-    directory = AttemptDirectory(context.logs.directory(job_id, numbers[-1]))
-
-    def read() -> Any:
-        try:
-            found = directory.read_operators()
-            encode(found)
-        except (OSError, ValueError, TypeError, RecursionError):
-            return {}  # torn by a kill, or not written by the driver but by the code that runs in it
-        return found
-
-    found = await asyncio.to_thread(read)
-    return numbers[-1], found if isinstance(found, dict) else {}
+    # Torn by a kill, or not written by the driver but by the code that runs in it, it is as good as none.
+    file = context.logs.directory(job_id, numbers[-1]) / OPERATORS
+    return numbers[-1], await asyncio.to_thread(json_object, file)
 
 
 def render_lineage(job: Mapping[str, Any], operators: Mapping[str, Any]) -> Lineage:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver.events import ProgressTail
-from firesteel.rest.logs import JobLogs, open_regular
+from firesteel.rest.logs import JobLogs, open_regular, regular
 from firesteel.rest.security.masking import mask_text
 from firesteel.types import JobID
 
@@ -106,6 +106,7 @@ class JobTail:
         self._logs = logs
         self._job_id = job_id
         self._attempt = 0
+        self._events: Path | None = None
         self._progress: ProgressTail | None = None
         self.shown: dict[str, Any] = {}
         """The progress as it was last told; empty when there is none."""
@@ -136,7 +137,7 @@ class JobTail:
         self._attempt = attempt
         events = self._logs.path(self._job_id, attempt, "events")
         assert events is not None
-        self._progress = ProgressTail(events)
+        self._events, self._progress = events, ProgressTail(events)
         for stream in STREAMS:
             path = self._logs.path(self._job_id, attempt, stream)
             assert path is not None
@@ -151,8 +152,10 @@ class JobTail:
 
     def _read_progress(self) -> bool:
         """Whether there is another view of it than before."""
+        if self._events is None or self._progress is None or regular(self._events) is None:
+            return False  # a pipe there would never be read to its end
         try:
-            view = self._progress.look() if self._progress is not None else self.shown
+            view = self._progress.look()
         except Exception as error:
             # The file belongs to a process that runs somebody's code: what it writes there must not end a stream.
             logger.warning("the progress of job %s cannot be understood: %r", self._job_id, error)

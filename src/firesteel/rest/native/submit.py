@@ -21,10 +21,13 @@ from firesteel.config.sections import Role
 from firesteel.errors import (
     BlobNotFoundError,
     DuplicateJobError,
+    EnvironmentNotReadyError,
+    InvalidInputError,
     InvalidPipelineError,
     InvalidRequestError,
     JobNotFoundError,
     Problem,
+    SavepointError,
 )
 from firesteel.jobgraph.document import Locator
 from firesteel.jobgraph.model import JobGraph
@@ -36,6 +39,7 @@ from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.params import HEX_ID, json_body
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.spark_settings import refused_settings
+from firesteel.savepoint.take import find
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.types import JobID, new_job_id
@@ -168,6 +172,8 @@ async def accept(
         problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
     if problems:
         raise InvalidPipelineError(problems)
+    if graph.settings.restore is not None and principal.role is not Role.ADMIN and not known:
+        await _check_savepoint(context, caller, graph.settings.restore.path)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
         await _keep_files(context, caller, plain)
     submission = Submission(
@@ -228,6 +234,20 @@ def _is_known(context: RestContext, caller: Caller, job_id: JobID) -> bool:
 def _described(graph: JobGraph, priority: int, heartbeat: float | None) -> tuple[dict[str, Any], str]:
     plain = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
     return plain, digest_of(graph, priority=priority, initial_client_heartbeat_timeout=heartbeat)
+
+
+async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> None:
+    """The savepoint is of a job that the caller sees; another owner's looks like none (S36)."""
+    try:
+        saved = await in_thread(find, path)
+        caller.read(saved.job_id)
+    except (SavepointError, JobNotFoundError, EnvironmentNotReadyError, InvalidInputError):
+        problem = Problem(
+            f"'{path}' is no savepoint of a job of yours that is known here",
+            "name one of your own, or ask an admin",
+            field="settings.restore.path",
+        )
+        raise InvalidPipelineError([problem]) from None
 
 
 async def _keep_files(context: RestContext, caller: Caller, plain: dict[str, Any]) -> None:

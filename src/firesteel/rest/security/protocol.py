@@ -7,21 +7,39 @@ too much of one, or that go on with a body which nobody wants any more (S24).
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from firesteel.rest.security.answers import security_headers
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers together."""
 LINGER = 5.0
 """Seconds for which the rest of a body is still read after the answer: closing at once would cost the client the answer."""
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-    b"content-type: application/json; charset=UTF-8\r\ncontent-length: 52\r\n\r\n"
-    b'{"errors":["The head of the request is too large."]}'
-)
+_logger = logging.getLogger(__name__)
+_logger.setLevel(logging.ERROR)
+"""What strangers send that is no request at all is not worth a line each, or they would fill the disk."""
+
+
+def _refusal(status: str, message: str) -> bytes:
+    """An answer to what is no request, so that no app sees it."""
+    body = json.dumps({"errors": [message]}).encode()
+    head = [
+        f"HTTP/1.1 {status}".encode(),
+        b"connection: close",
+        b"content-type: application/json; charset=UTF-8",
+        b"content-length: " + str(len(body)).encode(),
+        *(name + b": " + value for name, value in security_headers(tls=False)),
+    ]
+    return b"\r\n".join([*head, b"", body])
+
+
+_TOO_LARGE = _refusal("431 Request Header Fields Too Large", "The head of the request is too large.")
+_NO_REQUEST = _refusal("400 Bad Request", "This is no HTTP request.")
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -32,6 +50,7 @@ class DoorProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.logger = _logger
         self._peer_certificate: dict[str, Any] | None = None
         self._reading_head = True
         self._progress = False
@@ -61,6 +80,10 @@ class DoorProtocol(HttpToolsProtocol):
             if self._reading_head:
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(_NO_REQUEST)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
