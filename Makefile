@@ -7,9 +7,9 @@ JOBS ?= 2
 .PHONY: help setup demo test integration check fmt bench docs clean
 
 help:
-	@echo "make demo    run a batch and a streaming pipeline on an embedded Spark engine"
+	@echo "make demo    run a batch and a streaming pipeline on a cluster that wakes up on this machine"
 	@echo "make test    run the tests"
-	@echo "make integration   run the tests that need more (scripts/fetch-test-jars); what is missing is skipped"
+	@echo "make integration   run the tests that need more (scripts/fetch-test-jars, scripts/fetch-flink-cli); what is missing is skipped"
 	@echo "make check   linters and types"
 	@echo "make fmt     format the code"
 	@echo "make bench   print the benchmark table (minutes)"
@@ -49,6 +49,7 @@ docs: setup
 	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md
 	.venv/bin/python -m firesteel.jobgraph.schema
 	.venv/bin/python scripts/cli_reference.py > docs/reference/cli.md
+	.venv/bin/python -m firesteel.rest.flink.coverage_page > docs/reference/flink-rest.md
 
 clean:
 	rm -rf .venv .demo build dist .pytest_cache .mypy_cache .ruff_cache

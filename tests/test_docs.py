@@ -120,12 +120,15 @@ def complaints(line: str) -> Iterator[str]:
     if words[0] not in COMMANDS:
         yield f"{line}: no command {words[0]}"
         return
-    context = click.Context(cli)
-    command = cli.get_command(context, words[0])
-    if isinstance(command, click.Group) and len(words) > 1 and words[1][:1].islower():
-        command = command.get_command(context, words[1])
+    command: click.Command | None = cli
+    called: list[str] = []
+    for word in words:  # groups may have groups of their own: `firesteel cluster token create`
+        if not isinstance(command, click.Group) or not word[:1].islower():
+            break
+        called.append(word)
+        command = command.get_command(click.Context(command), word)
     if command is None:
-        yield f"{line}: no command {' '.join(words[:2])}"
+        yield f"{line}: no command {' '.join(called)}"
         return
     known = {spelling for p in command.params for spelling in p.opts} | {"-h", "--help"}
     for word in words[: words.index("--")] if "--" in words else words:

@@ -8,6 +8,9 @@ import json
 import os
 import re
 import socket
+import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,18 +21,23 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi.routing import APIRoute
+from tests.chaos.rest_node import RestNode
 
+from firesteel.client.discovery import find_local
 from firesteel.config.sections import Role
 from firesteel.rest.flink import cluster_routes, job_routes
 from firesteel.rest.native import routes as native_routes
 from firesteel.rest.security.tokens import TokenFile
-from tests.chaos.rest_node import RestNode
 
 T = TypeVar("T")
 
 NO_JOB = "f" * 32
 """An id that no job has."""
-UNLIMITED = {"rest.rate-limit.requests-per-second": "100000", "rest.rate-limit.burst": "100000"}
+UNLIMITED = {
+    "rest.rate-limit.requests-per-second": "100000",
+    "rest.rate-limit.burst": "100000",
+    "rest.rate-limit.submissions-per-second": "100000",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ def routes() -> tuple[Route, ...]:
         for router in (*native_routes.ROUTERS, *job_routes.ROUTERS, *cluster_routes.ROUTERS)
         for route in router.routes
         if isinstance(route, APIRoute)
-        for method in sorted(route.methods)
+        for method in sorted(route.methods or ())
     ]
     return (*found, Route("GET", "/openapi.json"), Route("HEAD", "/openapi.json"))
 
@@ -107,8 +115,9 @@ def routes() -> tuple[Route, ...]:
 class Caller:
     """One who asks, over one connection that is kept. Not for several threads."""
 
-    def __init__(self, address: str, token: str | None = None) -> None:
+    def __init__(self, address: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._host = urlsplit(address).netloc
+        self._tls = tls
         self.token = token
         self._connection: http.client.HTTPConnection | None = None
 
@@ -129,8 +138,7 @@ class Caller:
             sent["content-type"] = "application/json"
         sent |= {name.lower(): value for name, value in (headers or {}).items()}
         for again in (True, False):
-            connection = self._connection or http.client.HTTPConnection(self._host, timeout=timeout)
-            self._connection = connection
+            connection = self._connection = self._connection or self._connect(timeout)
             try:
                 connection.request(method, target, raw, sent)
                 answer = connection.getresponse()
@@ -146,6 +154,11 @@ class Caller:
                 self.close()
                 raise
         raise AssertionError
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(self._host, timeout=timeout)
 
     def get(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
         return self.ask("GET", target, headers=headers)
@@ -233,8 +246,33 @@ class AttackedNode(RestNode):
     """With tokens for People, and `environ` in its environment."""
 
     def __init__(self, directory: Path, overrides: Mapping[str, str], environ: Mapping[str, str] | None = None) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         super().__init__(directory, overrides)
         self._environ |= environ or {}
+        self.tls: ssl.SSLContext | None = None
+
+    def start(self) -> None:
+        """Returns once it leads. A node without authentication has no token to wait for."""
+        with self.log.open("ab") as output:
+            self.process = process = subprocess.Popen(
+                [sys.executable, "-m", "firesteel.entrypoint", *(f"-D{k}={v}" for k, v in self._definitions.items())],
+                stdout=output,
+                stderr=output,
+                env=self._environ,
+            )
+
+        def announced() -> bool:
+            assert process.poll() is None, self.log_text()
+            found = find_local(self.configuration)
+            if found is None or found.process.pid != process.pid:
+                return False
+            self.address, self.token = found.address, found.token or ""
+            return True
+
+        until(announced, 90)
+        asking = self.caller(self.token or None)
+        until(lambda: asking.get("/jobs").status == 200)
+        asking.close()
 
     @property
     def cluster(self) -> Path:
@@ -249,7 +287,7 @@ class AttackedNode(RestNode):
         return TokenFile(self.configuration.security.tokens_file).create(name, role, owner)
 
     def caller(self, token: str | None) -> Caller:
-        return Caller(self.address, token)
+        return Caller(self.address, token, self.tls)
 
     @contextlib.contextmanager
     def people(self) -> Iterator[People]:

@@ -58,6 +58,8 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # `${env:NAME}` in somebody's query would show the engine's environment, and the engine is everybody's (S27).
+        "spark.sql.variable.substitute": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.connect.progress.reportInterval": "500ms",
         "spark.ui.retainedJobs": "200",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
 import resource
@@ -37,6 +38,7 @@ from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.local_executor import LocalAttemptExecutor
 from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
+from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.secrets import ensure_node_key
 from firesteel.types import JobID
@@ -78,6 +80,9 @@ class ClusterEntrypoint:
         _raise_descriptor_limit()
         try:
             async with self.open():
+                # What was made up to now stays for good: the collector need not look through it again and again.
+                gc.collect()
+                gc.freeze()
                 self._serving = True
                 return await self._status
         except FiresteelError as error:
@@ -129,6 +134,8 @@ class ClusterEntrypoint:
             tasks = OwnedTasks("entrypoint", self.on_fatal)
             with starting("configuration"):
                 check(configuration)
+                if self._rest:  # before anything is there that would have to be ended again (S3)
+                    check_door(configuration.rest, configuration.security)
             with starting("data directory"):
                 root = private_dir(cluster_directory(configuration))
             with starting("high-availability services"):

@@ -20,6 +20,7 @@ from firesteel.rest.flink.overview import OverviewLines
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
 from firesteel.rest.security.principals import Principal, may_read, may_write
+from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID
 
 
@@ -43,6 +44,12 @@ class RestContext:
     """Who leads, as far as this node knows."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
+    submissions: RateLimiter = field(init=False)
+    """By owner, who may have many tokens."""
+
+    def __post_init__(self) -> None:
+        rate = self.configuration.rest.submit_rate
+        self.submissions = RateLimiter(rate, rate)
 
     @property
     def gateway(self) -> DispatcherGateway:
@@ -74,12 +81,15 @@ class Caller:
         return job_id
 
 
-def _context(request: Request) -> RestContext:
+# Coroutines although they wait for nothing: FastAPI would call plain functions in threads, for each request.
+
+
+async def _context(request: Request) -> RestContext:
     context: RestContext = request.app.state.context
     return context
 
 
-def _principal(request: Request) -> Principal:
+async def _principal(request: Request) -> Principal:
     # Set by the door, which lets nobody in without one.
     principal: Principal = request.scope["firesteel.principal"]
     return principal
@@ -89,7 +99,7 @@ Context = Annotated[RestContext, Depends(_context)]
 CallerPrincipal = Annotated[Principal, Depends(_principal)]
 
 
-def _caller(context: Context, principal: CallerPrincipal) -> Caller:
+async def _caller(context: Context, principal: CallerPrincipal) -> Caller:
     return Caller(principal, context.gateway)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import logging
 import os
+import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -93,7 +94,7 @@ class WebMonitorEndpoint:
             audit = AuditLog(security.audit_log or self._directory / "audit.log")
             audit.start()
             opened.push_async_callback(audit.aclose)
-            client = await opened.enter_async_context(self._client())
+            client = await opened.enter_async_context(await asyncio.to_thread(self._client))
             context = RestContext(
                 configuration=self._configuration,
                 leading=lambda: node.dispatcher,
@@ -156,8 +157,13 @@ class WebMonitorEndpoint:
         security = self._configuration.security
         timeout = httpx.Timeout(self._configuration.rest.request_timeout, read=None, pool=None)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-        verify = str(security.ssl_ca) if security.ssl_ca else True
-        return httpx.AsyncClient(timeout=timeout, limits=limits, verify=verify, trust_env=False)
+        trusted: ssl.SSLContext | bool = True
+        if security.ssl_enabled:
+            trusted = ssl.create_default_context(cafile=security.ssl_ca)
+            assert security.ssl_certificate is not None
+            # A leader that asks every caller for a certificate asks us too.
+            trusted.load_cert_chain(security.ssl_certificate, security.ssl_key)
+        return httpx.AsyncClient(timeout=timeout, limits=limits, verify=trusted, trust_env=False)
 
     def _limit_of(self, path: str) -> int | None:
         """Uploads are larger than other bodies, and `multipart` adds a little to a file."""

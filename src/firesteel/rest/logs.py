@@ -115,14 +115,17 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """Blocking: the JSON object in a plain file that a job may have written; empty when there is none."""
+def json_object(path: Path) -> dict[str, Any] | None:
+    """Blocking: the JSON object in a plain file that a job may have written; empty when there is no file, None when it
+    holds something else."""
     try:
         with open_regular(path) as f:
             found = orjson.loads(f.read(LARGEST_JSON))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return {}
-    return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 async def read_range(path: Path, start: int, end: int) -> AsyncIterator[bytes]:

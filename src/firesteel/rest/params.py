@@ -19,11 +19,11 @@ _LARGE = 1 << 16
 M = TypeVar("M", bound=BaseModel)
 
 
-def _job_id(jobid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> JobID:
+async def _job_id(jobid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> JobID:
     return JobID(jobid.lower())
 
 
-def _trigger_id(triggerid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> str:
+async def _trigger_id(triggerid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> str:
     return triggerid.lower()
 
 

@@ -101,7 +101,7 @@ class ApplicationExceptions(TypedDict):
     exceptionHistory: ApplicationExceptionHistory
 
 
-def _application_id(applicationid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> JobID:
+async def _application_id(applicationid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> JobID:
     return JobID(applicationid.lower())
 
 

@@ -49,7 +49,7 @@ def bad_query(name: str, value: str) -> HttpError:
     )
 
 
-def _vertex_id(vertexid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> str:
+async def _vertex_id(vertexid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> str:
     return vertexid.lower()
 
 

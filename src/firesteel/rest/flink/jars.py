@@ -26,7 +26,7 @@ from firesteel.rest.flink.programs import ARCHIVES, MAIN, PIPELINES, graph_of, k
 from firesteel.rest.flink.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
 from firesteel.rest.flink.states import ms
 from firesteel.rest.native.graph_input import in_thread
-from firesteel.rest.native.submit import accept
+from firesteel.rest.native.submit import accept, admit_submission
 from firesteel.rest.params import body_as, body_schema
 from firesteel.rest.security.principals import may_read, may_write, require
 from firesteel.stores.uploads import Upload, is_upload_id, new_upload_id
@@ -180,7 +180,7 @@ async def _plan(context: RestContext, caller: Caller, jar_id: str, wish: Wish) -
 
 
 async def _run(request: Request, context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> JobID:
-    require(caller.principal, Role.OPERATOR)
+    admit_submission(context, caller)
     graph = await _graph(context, caller, jar_id, wish, to_run=True)
     job_id = wish.job_id or new_job_id()
     if (audit := request.scope.get("firesteel.audit")) is not None:

@@ -18,6 +18,9 @@ from firesteel.rest.logs import OPERATORS, RESULT, json_object
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
+MOST_ROWS = 2**53
+"""A program may have written the files, and sums of such numbers still have to be numbers in JSON."""
+
 
 async def read_job(context: RestContext, caller: Caller, job_id: JobID, *, located: bool = False) -> JobView:
     """The job, if the caller may see it; `located`: with the address of its engine.
@@ -68,9 +71,8 @@ async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str
 
 def _rows(directory: Path) -> dict[str, int]:
     """Exact rows over those that Spark's operators tell; nothing when the files are gone or broken."""
-    found: dict[str, int] = {}
-    for name in (OPERATORS, RESULT):
-        rows = json_object(directory / name).get("rows")
-        counts = rows if isinstance(rows, dict) else {}
-        found |= {vertex: count for vertex, count in counts.items() if type(count) is int}
-    return found
+    operators, result = json_object(directory / OPERATORS), json_object(directory / RESULT)
+    if operators is None or result is None:
+        return {}
+    found = [rows for rows in (operators.get("rows"), result.get("rows")) if isinstance(rows, dict)]
+    return {n: count for rows in found for n, count in rows.items() if type(count) is int and abs(count) <= MOST_ROWS}

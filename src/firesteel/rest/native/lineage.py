@@ -89,7 +89,7 @@ async def _operators(context: RestContext, job_id: JobID) -> tuple[int, dict[str
         return 0, {}
     # Torn by a kill, or not written by the driver but by the code that runs in it, it is as good as none.
     file = context.logs.directory(job_id, numbers[-1]) / OPERATORS
-    return numbers[-1], await asyncio.to_thread(json_object, file)
+    return numbers[-1], await asyncio.to_thread(json_object, file) or {}
 
 
 def render_lineage(job: Mapping[str, Any], operators: Mapping[str, Any]) -> Lineage:

@@ -27,6 +27,7 @@ from firesteel.errors import (
     InvalidRequestError,
     JobNotFoundError,
     Problem,
+    RateLimitedError,
     SavepointError,
 )
 from firesteel.jobgraph.document import Locator
@@ -116,7 +117,7 @@ async def submit(
     ] = None,
 ) -> Response:
     """Answers once the job is durable. The same submission again gets the same answer and runs once."""
-    require(caller.principal, Role.OPERATOR)
+    admit_submission(context, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     heartbeat = None
     local_files = caller.principal.role is Role.ADMIN
@@ -139,6 +140,23 @@ async def submit(
     status = await accept(context, caller, graph, job_id=chosen, priority=priority, heartbeat=heartbeat)
     content: AcceptedJob = {"jobUrl": f"/jobs/{chosen}", "jobId": chosen, "status": status.value}
     return answer(content, 202)
+
+
+def admit_submission(context: RestContext, caller: Caller) -> None:
+    """Whether the caller may submit a job at all, and now (S26). Before anything is made of what they sent.
+
+    Raises:
+        ForbiddenError: Viewers may not.
+        RateLimitedError: Their owner has submitted too many in a short time.
+    """
+    require(caller.principal, Role.OPERATOR)
+    owner = caller.principal.submits_as
+    if wait := context.submissions.take(owner):
+        raise RateLimitedError(
+            f"{owner} submits more than {context.configuration.rest.submit_rate} jobs per second "
+            "(rest.rate-limit.submissions-per-second); come again in a moment",
+            retry_after=wait,
+        )
 
 
 async def accept(
