@@ -26,6 +26,7 @@ demo: setup
 	@rm -rf examples/late_events/out
 	@.venv/bin/python examples/late_events/generate.py
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
+	@$(DEMO) $(FIRESTEEL) cluster stop
 
 test: setup
 	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not integration"

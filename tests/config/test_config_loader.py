@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.config import ClassArchive, Configuration, is_option, known_keys, load_configuration
 from firesteel.config.loader import RESERVED_VARIABLES
-from firesteel.config.sections import OPTIONS
+from firesteel.config.sections import OPTIONS, Authentication
 from firesteel.errors import InvalidConfigError
 
 Load = Callable[..., Configuration]
@@ -403,3 +403,14 @@ def test_variables_of_options_are_distinct_and_not_reserved() -> None:
     variables = [o.variable for o in OPTIONS]
     assert len(set(variables)) == len(variables)
     assert not RESERVED_VARIABLES & set(variables)
+
+
+def test_several_words_of_a_kind_as_text_and_as_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "firesteel.yaml"
+    for text in ("token oidc", "[token, oidc]", "token, oidc"):
+        file.write_text(f"security.rest.authentication: {text}\n")
+        configuration = load_configuration(file=file, environ={"HOME": str(tmp_path)})
+        assert configuration.security.authentication == (Authentication.TOKEN, Authentication.OIDC)
+    file.write_text("security.rest.authentication: [token, passwords]\n")
+    with pytest.raises(InvalidConfigError, match="token, oidc, mtls"):
+        load_configuration(file=file, environ={"HOME": str(tmp_path)})

@@ -87,6 +87,8 @@ def _from(origin: Origin) -> str:
 
 def _value(option: Option, entry: Entry, home: Path) -> Any:
     kind, text = option.kind, entry.value
+    if isinstance(text, tuple) and kind.of_words:
+        text = " ".join(text)
     if isinstance(text, tuple):
         if kind is not STRINGS:
             raise _BadValueError(entry, f"a list is not {kind.noun}", kind.fix)

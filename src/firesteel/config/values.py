@@ -44,6 +44,8 @@ class Kind:
     """What to write in its place."""
     parse: Callable[[str, Place], Any]
     show: Callable[[Any], str] = str
+    of_words: bool = False
+    """In a file it may be a list of such words, too."""
 
 
 def _parse_bool(text: str, _: Place) -> bool:
@@ -218,7 +220,7 @@ def several(members: type[Enum]) -> Kind:
     def show(value: tuple[Enum, ...]) -> str:
         return " ".join(_show_choice(v) for v in value)
 
-    return Kind(f"{one.name}, several", f"some words, each {one.noun}", one.fix, parse, show)
+    return Kind(f"{one.name}, several", f"some words, each {one.noun}", one.fix, parse, show, of_words=True)
 
 
 def _show_choice(value: Enum) -> str:

@@ -86,7 +86,7 @@ def start_gateway(
             main=command.GATEWAY_SERVER,
             settings=settings,
             environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "connection")},
-            log=home / "jvm.log",
+            log=log_of(home),
             stdin=reading,
             cwd=cwd,
         )
@@ -97,7 +97,7 @@ def start_gateway(
         os.close(reading)
     if process is None:
         os.close(keep_alive)
-        raise EngineStartError("the JVM of the classic driver ended at once", tail(home / "jvm.log"))
+        raise EngineStartError("the JVM of the classic driver ended at once", tail(log_of(home)))
     return Gateway(home, process, keep_alive)
 
 
@@ -107,7 +107,7 @@ def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> t
     deadline = time.monotonic() + timeout
     while not file.exists():
         if time.monotonic() > deadline or (process is not None and not process.alive):
-            raise EngineStartError("the JVM of the classic driver did not come up", tail(home / "jvm.log"))
+            raise EngineStartError("the JVM of the classic driver did not come up", tail(log_of(home)))
         time.sleep(0.01)
     data = file.read_bytes()
     port, length = struct.unpack("!ii", data[:8])
@@ -128,6 +128,11 @@ def written_process(home: Path) -> ProcessIdentity | None:
     return found if marked else None
 
 
+def log_of(home: Path) -> Path:
+    """What the JVM writes. Of an attempt, beside its other logs: the home goes when the attempt has ended."""
+    return (home.parent if home.name.startswith("jvm-") else home) / "jvm.log"
+
+
 def end_jvms(root: Path, *, grace: float) -> None:
     """End and remove the JVMs whose homes are `root/jvm-*`, whoever started them, once their driver is gone."""
     for home in root.glob("jvm-*"):
@@ -143,7 +148,7 @@ def take(home: Path, timeout: float = 60.0) -> None:
         # Without waiting: when the one who started the JVM died before we came, the JVM is gone, and nobody reads.
         _HELD.append(os.open(home / "stdin", os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
-        raise EngineStartError("the JVM of the classic driver is gone", tail(home / "jvm.log")) from error
+        raise EngineStartError("the JVM of the classic driver is gone", tail(log_of(home))) from error
     port, secret = connection(home, written_process(home), timeout)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = secret
