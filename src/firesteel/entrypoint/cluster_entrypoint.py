@@ -17,6 +17,7 @@ import resource
 import shutil
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import OwnedTasks
@@ -129,63 +130,17 @@ class ClusterEntrypoint:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
         """The node, serving. Raises ServiceStartError naming the part that could not start."""
-        configuration = self.configuration
         async with contextlib.AsyncExitStack() as opened:
             tasks = OwnedTasks("entrypoint", self.on_fatal)
             with starting("configuration"):
-                check(configuration)
+                check(self.configuration)
                 if self._rest:  # before anything is there that would have to be ended again (S3)
-                    check_door(configuration.rest, configuration.security)
+                    check_door(self.configuration.rest, self.configuration.security)
             with starting("data directory"):
-                root = private_dir(cluster_directory(configuration))
-            with starting("high-availability services"):
-                ha = await open_high_availability(configuration)
-                opened.push_async_callback(ha.close)
-            with starting("blob server"):
-                blobs = BlobStore(
-                    private_dir(root / "blobs"),
-                    max_size=memory_bytes(configuration.blob.max_size),
-                    quota=memory_bytes(configuration.blob.quota),
-                )
-                await blobs.open()
-                opened.push_async_callback(blobs.close)
-            with starting("driver pool"):
-                python = str(configuration.driver.python) if configuration.driver.python else None
-                make_pool = functools.partial(DriverPool, log=root / "drivers.log")
-                pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
-                opened.push_async_callback(asyncio.to_thread, pool.close)
-                files = JobFiles(blobs, private_dir(root / "jobs"))
-                executor = LocalAttemptExecutor(configuration, root / "jobs", pool, files)
-                opened.push_async_callback(executor.close)
-                await executor.open()
-
-            def remove_logs(job_id: str) -> None:
-                tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
-
-            with starting("engine provider"):
-                engines = engine_provider(configuration)
-                opened.push_async_callback(engines.close)
-            opened.push_async_callback(tasks.close)
-            with starting("store of ended jobs"):
-                finished = finished_jobs(configuration, remove_logs)
-            with starting("failure enrichers"):
-                labels = enrichers(configuration)
-            outputs = OutputCleaner(configuration)
-            opened.callback(outputs.close)
-            node = Node(
-                configuration=configuration,
-                ha=ha,
-                executor=executor,
-                engines=engines,
-                finished=finished,
-                archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
-                clear_outputs=outputs.clear,
-                enrichers=labels,
-                files=files,
-                on_lead=ensure_node_key,
-            )
+                root = private_dir(cluster_directory(self.configuration))
+            node = await self._open_node(root, opened, tasks)
             name = f"{os.uname().nodename}:{os.getpid()}"
-            election = ha.election(name)
+            election = node.ha.election(name)
             component = DispatcherResourceManagerComponent(
                 lambda address: node.dispatcher_runner(
                     election,
@@ -195,15 +150,68 @@ class ClusterEntrypoint:
                 ),
                 LeaderRetrieval(election),
             )
-            endpoint = self._endpoint
+            web: WebMonitorEndpoint | None = None
             if self._rest:
-                endpoint = web = WebMonitorEndpoint(configuration, root, blobs, ha.store, woken=self._woken)
-            await opened.enter_async_context(component.open(endpoint))
-            if self._rest and self._woken:
+                web = WebMonitorEndpoint(self.configuration, root, node.files.blobs, node.ha.store, woken=self._woken)
+            await opened.enter_async_context(component.open(web or self._endpoint))
+            if web is not None and self._woken:
                 tasks.start(self._sleep_when_idle(component, web), "idle")
             if self._application is not None:
                 tasks.start(self._end_with(component, self._application), "application")
             yield component
+
+    async def _open_node(self, root: Path, opened: contextlib.AsyncExitStack, tasks: OwnedTasks) -> Node:
+        """What the node has whoever leads; each part is closed by `opened`, in reverse."""
+        configuration = self.configuration
+        with starting("high-availability services"):
+            ha = await open_high_availability(configuration)
+            opened.push_async_callback(ha.close)
+        with starting("blob server"):
+            blobs = _blob_store(configuration, root)
+            await blobs.open()
+            opened.push_async_callback(blobs.close)
+        with starting("driver pool"):
+            python = str(configuration.driver.python) if configuration.driver.python else None
+            make_pool = functools.partial(DriverPool, log=root / "drivers.log")
+            pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
+            opened.push_async_callback(asyncio.to_thread, pool.close)
+            files = JobFiles(blobs, private_dir(root / "jobs"))
+            executor = LocalAttemptExecutor(configuration, root / "jobs", pool, files)
+            opened.push_async_callback(executor.close)
+            await executor.open()
+
+        def remove_logs(job_id: str) -> None:
+            tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
+
+        with starting("engine provider"):
+            engines = engine_provider(configuration)
+            opened.push_async_callback(engines.close)
+        opened.push_async_callback(tasks.close)
+        with starting("store of ended jobs"):
+            finished = finished_jobs(configuration, remove_logs)
+        with starting("failure enrichers"):
+            labels = enrichers(configuration)
+        outputs = OutputCleaner(configuration)
+        opened.callback(outputs.close)
+        return Node(
+            configuration=configuration,
+            ha=ha,
+            executor=executor,
+            engines=engines,
+            finished=finished,
+            archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
+            clear_outputs=outputs.clear,
+            enrichers=labels,
+            files=files,
+            on_lead=ensure_node_key,
+        )
+
+
+def _blob_store(configuration: Configuration, root: Path) -> BlobStore:
+    options = configuration.blob
+    return BlobStore(
+        private_dir(root / "blobs"), max_size=memory_bytes(options.max_size), quota=memory_bytes(options.quota)
+    )
 
 
 def check(configuration: Configuration) -> None:
