@@ -186,6 +186,12 @@ class Caller:
             self._connection.close()
             self._connection = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def form(name: str, content: bytes, field_name: str = "jarfile") -> tuple[bytes, dict[str, str]]:
     """Body and headers of an upload as browsers send it. The name goes in as it is."""
@@ -270,9 +276,8 @@ class AttackedNode(RestNode):
             return True
 
         until(announced, 90)
-        asking = self.caller(self.token or None)
-        until(lambda: asking.get("/jobs").status == 200)
-        asking.close()
+        with self.caller(self.token or None) as asking:
+            until(lambda: asking.get("/jobs").status == 200)
 
     @property
     def cluster(self) -> Path:
@@ -360,20 +365,23 @@ def until(condition: Callable[[], T | None], timeout: float = 60.0) -> T:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-def processes_of(directory: Path) -> list[int]:
-    """Those that have to do with a node: its directory is in their arguments, their environment or where they are."""
-    mark = os.fsencode(directory)
-    found = []
+def processes_of(node: AttackedNode) -> list[int]:
+    """The node, its children and theirs; and those that have its directory in their arguments, or are there."""
+    mark = os.fsencode(node.directory)
+    parents: dict[int, int] = {}
+    found = {node.pid}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            where = os.fsencode(os.readlink(entry / "cwd"))
-            if mark in where or mark in (entry / "cmdline").read_bytes() or mark in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if mark in (entry / "cmdline").read_bytes() or mark in os.fsencode(os.readlink(entry / "cwd")):
+                found.add(int(entry.name))
         except OSError:
             continue  # it has ended, or is not ours
-    return found
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
 
 
 def argv_of(pid: int) -> list[str]:

@@ -64,11 +64,10 @@ def test_no_route_answers_without_a_credential_or_with_a_forged_one(node: Attack
             assert answer.status == 401, (route, answer)
             assert answer.headers["www-authenticate"] == "Bearer"
     for token in FORGED:
-        forger = node.caller(token)
-        for route in routes():
-            if route not in PUBLIC:
-                assert forger.ask(route.method, route.filled()).status == 401, (route, token)
-        forger.close()
+        with node.caller(token) as forger:
+            for route in routes():
+                if route not in PUBLIC:
+                    assert forger.ask(route.method, route.filled()).status == 401, (route, token)
     assert people.root.get("/jobs").body == before
     assert people.nobody.get("/healthz").json() == {"status": "ok"}
 
@@ -96,14 +95,13 @@ def test_what_only_looks_public_is_not(people: People, path: str) -> None:
     assert people.nobody.post("/healthz", {}).status == 401
 
 
-def test_a_revoked_and_an_expired_token_are_nobodys(node: AttackedNode) -> None:
+def test_a_token_that_was_revoked_is_nobodys(node: AttackedNode) -> None:
     """S1"""
     token = node.new_token("for a moment", Role.ADMIN, "*")
-    caller = node.caller(token)
-    assert caller.get("/jobs").status == 200
-    assert TokenFile(node.configuration.security.tokens_file).revoke(token.split("_")[1])
-    until(lambda: caller.get("/jobs").status == 401)
-    caller.close()
+    with node.caller(token) as caller:
+        assert caller.get("/jobs").status == 200
+        assert TokenFile(node.configuration.security.tokens_file).revoke(token.split("_")[1])
+        until(lambda: caller.get("/jobs").status == 401)
 
 
 def test_the_node_listens_to_this_machine_only(node: AttackedNode) -> None:
@@ -273,8 +271,7 @@ def test_debug_surfaces_are_off_and_for_admins(people: People) -> None:
 def test_without_authentication_there_is_no_role(tmp_path: Path) -> None:
     """S34: whoever comes is a viewer of nothing; S14: and a page of elsewhere is refused all the same."""
     overrides = {"security.rest.authentication": "none", "engine.master": "sc://localhost:9", **UNLIMITED}
-    with AttackedNode(tmp_path / "state", overrides) as node:
-        anybody = node.caller(None)
+    with AttackedNode(tmp_path / "state", overrides) as node, node.caller(None) as anybody:
         assert anybody.get("/whoami").json() == {"name": "anonymous", "role": "viewer", "owner": "anonymous"}
         body = b'{"graph": {"name": "x", "vertices": []}}'
         for route in routes():
@@ -287,5 +284,4 @@ def test_without_authentication_there_is_no_role(tmp_path: Path) -> None:
         for kind in ("text/plain", "application/x-www-form-urlencoded"):
             assert anybody.post("/jobs", body, {"content-type": kind}).status == 415
         assert anybody.post("/jobs", body, {"origin": "https://evil.example"}).status == 403
-        anybody.close()
         assert "Traceback" not in node.log_text()

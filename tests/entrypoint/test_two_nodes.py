@@ -132,7 +132,7 @@ def test_claims_of_nodes_cannot_be_forged_replayed_or_passed_on_twice(nodes: Nod
             assert (await http.delete(f"{leader}/cluster", headers=as_(good))).status_code == 401
             other_epoch = await real.token(admin, type(first.epoch)(first.epoch + 1), "GET /jobs/overview")
             assert (await http.get(f"{leader}/jobs/overview", headers=as_(other_epoch))).status_code == 503
-            old = NodeIdentity(NodeKey(services.graphs._store), now=lambda: time.time() - 3600)
+            old = NodeIdentity(NodeKey(services.graphs._store), now=lambda: time.time() - 7200)
             late = await old.token(admin, first.epoch, "GET /jobs/overview")
             assert (await http.get(f"{leader}/jobs/overview", headers=as_(late))).status_code == 401
             async with nodes.node() as (second, follower):

@@ -850,12 +850,13 @@ def test_bell_of_a_node_that_is_gone_is_removed(configuration: Configuration, tm
         async with leading(configuration, tmp_path) as leader:
             jobs = leader.directory(AttemptId(new_job_id(), 1)).jobs
             jobs.mkdir(parents=True, exist_ok=True)
-            stale = jobs / ".bell-4194303"
+            stale = jobs / ".bells" / "4194303"
+            stale.parent.mkdir()
             stale.touch()
             await leader.executor.open()
             assert not stale.exists()
-            assert [p.name for p in jobs.glob(".bell-*")] == [f".bell-{os.getpid()}"]
-        assert list(jobs.glob(".bell-*")) == []
+            assert [p.name for p in stale.parent.iterdir()] == [str(os.getpid())]
+        assert list(stale.parent.iterdir()) == []
 
     asyncio.run(main())
 

@@ -411,7 +411,8 @@ class TestRun:
     def test_a_savepoint_to_go_on_from(self, desk: Desk) -> None:
         jar = uploaded(desk, "p.yaml", STREAM.encode())
         body = {"savepointPath": "/savepoints/one", "allowNonRestoredState": True, "claimMode": "CLAIM"}
-        answer = desk.client(ALICE).post(f"/jars/{jar}/run", json=body)
+        assert desk.client(ALICE).post(f"/jars/{jar}/run", json=body).status_code == 400  # no job of hers made it (S36)
+        answer = desk.client(ADMIN).post(f"/jars/{jar}/run", json=body)
         assert answer.status_code == 200, answer.text
         restore = desk.gateway.submitted[-1].graph.settings.restore
         assert restore is not None

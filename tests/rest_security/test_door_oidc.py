@@ -127,8 +127,8 @@ ATTACKS = {
     "expired": sign(exp=NOW - 31),
     "never expires": sign(exp=None),
     "expires at no time": sign(exp="tomorrow"),
-    "not yet": sign(nbf=NOW + 600),
-    "issued in the future": sign(iat=NOW + 600),
+    "not yet": sign(nbf=NOW + 36000),
+    "issued in the future": sign(iat=NOW + 36000),
     "not a token": "a.b.c",
     "two dots": "..",
     "four parts": sign() + ".x",
@@ -163,8 +163,9 @@ def test_only_signatures_with_public_keys_are_allowed() -> None:
 
 
 def test_clocks_may_differ_a_little() -> None:
-    assert who(sign(exp=NOW - 5)) == ALICE
-    assert who(sign(nbf=NOW + 10, iat=NOW + 10)) == ALICE
+    now = int(time.time())  # this may run long after the module was imported
+    assert who(sign(exp=now - 5)) == ALICE
+    assert who(sign(nbf=now + 10, iat=now + 10)) == ALICE
     assert who(sign(nbf=None)) == ALICE
     assert who(sign(aud=["grafana", AUDIENCE])) == ALICE
 

@@ -71,8 +71,12 @@ def run(main: Callable[[], Awaitable[T]], *, limit: float = 100_000.0) -> T:
     try:
         return loop.run_until_complete(asyncio.wait_for(main(), limit))
     finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        loop.run_until_complete(asyncio.sleep(0))
+        for _ in range(20):  # what is cancelled may start something more on its way out
+            left = asyncio.all_tasks(loop)
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            loop.run_until_complete(asyncio.sleep(0))
         loop.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -24,11 +24,10 @@ from firesteel.status import JobStatus
 HEARTBEAT_SECONDS = 5.0
 SILENCE_SECONDS = 20.0
 """With -sae: how long the cluster waits for a sign of life before it cancels the job."""
-DOUBT_SECONDS = 3.0
-"""A submission that was interrupted may still arrive: so long it is looked for."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+class Interrupted(KeyboardInterrupt):
     """Ctrl-C, SIGTERM, or the terminal is gone."""
 
 
@@ -44,7 +43,8 @@ def watch(
 ) -> int:
     job = cluster.client.job(job_id)
     with interruptible(), make_display(graph, job_id, as_json=as_json) as display:
-        try:
+
+        def submit() -> None:
             heartbeat = SILENCE_SECONDS if shutdown_on_exit else None
             cluster.client.submit(
                 graph,
@@ -53,24 +53,27 @@ def watch(
                 client_heartbeat_timeout=heartbeat,
                 upload=not cluster.local,
             )
+
+        try:
+            submit()
             with _alive(job) if shutdown_on_exit else contextlib.nullcontext():
                 for event in job.events(logs=True):
                     display.event(event)
                 result = job.wait()
         except Interrupted:
-            result = _cancelled(job, display)
+            result = _cancelled(job, submit, display)
     if show and result.status is JobStatus.FINISHED:
         display.show_outputs(graph, show)
     display.summary(result, rows_of(job) if result.status is JobStatus.FINISHED else {})
     return code_of(result)
 
 
-def _cancelled(job: JobClient, display: Display) -> JobResult:
-    """After Ctrl-C: the job is cancelled for good before we say so. A second Ctrl-C leaves, with the wish durable."""
-    display.note("cancelling; press Ctrl-C again to leave without waiting for the end")
+def _cancelled(job: JobClient, submit: Callable[[], None], display: Display) -> JobResult:
+    """After Ctrl-C: the job is cancelled for good before anything else. Another Ctrl-C then leaves without waiting."""
     try:
-        if not _cancel_surely(job):
-            raise click.ClickException(f"the job was not accepted; nothing runs under the id {job.job_id}")
+        with _uninterrupted():
+            _cancel_surely(job, submit)
+        display.note("cancelling; press Ctrl-C again to leave without waiting for the end")
         return job.wait()
     except Interrupted:
         display.note(
@@ -79,21 +82,35 @@ def _cancelled(job: JobClient, display: Display) -> JobResult:
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
 
 
-def _cancel_surely(job: JobClient) -> bool:
-    """False when there is no such job, and none on its way."""
-    import time
-
-    deadline = time.monotonic() + DOUBT_SECONDS
-    while True:
-        try:
+def _cancel_surely(job: JobClient, submit: Callable[[], None]) -> None:
+    """A submission that was cut off may still arrive. It is repeated, which changes nothing if it has, and then cancelled."""
+    try:
+        job.cancel()
+    except JobNotFoundError:
+        submit()
+        with contextlib.suppress(JobStateError):
             job.cancel()
-            return True
-        except JobStateError:
-            return True  # it ended a moment ago, by itself
-        except JobNotFoundError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.2)
+    except JobStateError:
+        pass  # it ended a moment ago, by itself
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """The wish to cancel is sent whole; the third signal is for those who cannot wait for that either."""
+    count = 0
+
+    def on_signal(_number: int, _frame: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise Interrupted
+
+    before = {n: signal.signal(n, on_signal) for n in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -101,7 +118,7 @@ def interruptible() -> Iterator[None]:
     def on_signal(_number: int, _frame: Any) -> None:
         raise Interrupted
 
-    before = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {n: signal.signal(n, on_signal) for n in SIGNALS}
     try:
         yield
     finally:

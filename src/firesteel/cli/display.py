@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -88,10 +89,11 @@ class Quiet:
         try:
             say(*args)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError:  # a pipe that nobody reads, or a terminal that is gone
             self._closed = True
-            # Python would complain about the pipe again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Python would complain about it again at exit.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class JsonDisplay:

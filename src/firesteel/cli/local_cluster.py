@@ -38,7 +38,7 @@ class Started:
 
 def awake(given: Given) -> Started:
     """The cluster of this machine, awake, with the settings that the command was given."""
-    with _one_at_a_time(given):
+    with one_at_a_time(given):
         found = find_local(given.configuration)
         if found is not None:
             differences = differing(_settings_of(given), fingerprint(given.configuration))
@@ -127,7 +127,7 @@ def _since(log: Path, begin: int) -> str:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(given: Given) -> Iterator[None]:
+def one_at_a_time(given: Given) -> Iterator[None]:
     """Two commands at once wake up one cluster."""
     directory = private_dir(rest_file(given.configuration).parent)
     with (directory / "wake.lock").open("a") as lock:

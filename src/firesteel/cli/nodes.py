@@ -15,7 +15,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, address_option, addressed, json_option
 from firesteel.cli.connection import is_awake
-from firesteel.cli.local_cluster import LOG, WAKE_SECONDS, start_node
+from firesteel.cli.local_cluster import LOG, WAKE_SECONDS, one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import count, echo_json
 from firesteel.client.discovery import LocalCluster, connect, find_local, rest_file
@@ -35,13 +35,14 @@ from firesteel.files import read_json
 @configured
 def start(given: Given, foreground: bool, as_json: bool) -> int:
     """Start a node in the background that stays until it is stopped. One that runs already is left as it is."""
-    found = find_local(given.configuration)
-    if found is not None and not (_was_woken(given) and _put_to_sleep(given, found)):
-        _runs_already(given, found, as_json)
-        return exit_codes.OK
-    if foreground:
-        _become_node(given)
-    started = start_node(given, woken=False)
+    with one_at_a_time(given):
+        found = find_local(given.configuration)
+        if found is not None and not (_was_woken(given) and _put_to_sleep(given, found)):
+            _runs_already(given, found, as_json)
+            return exit_codes.OK
+        if foreground:
+            _become_node(given)
+        started = start_node(given, woken=False)
     if as_json:
         echo_json({**_described(given, started), "started": True})
     else:

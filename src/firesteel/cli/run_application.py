@@ -9,7 +9,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
 from firesteel.cli.connection import Connection
-from firesteel.cli.local_cluster import start_node
+from firesteel.cli.local_cluster import one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared, submission_options
 from firesteel.client.cluster import ClusterClient
@@ -61,9 +61,10 @@ def run_application(
     )
     chosen = chosen_id(job_id)
     given = _of_application(given, chosen)
-    node = find_local(given.configuration)
-    if node is None:
-        node = start_node(given, woken=False, arguments=("--application", chosen))
+    with one_at_a_time(given):
+        node = find_local(given.configuration)
+        if node is None:
+            node = start_node(given, woken=False, arguments=("--application", chosen))
     with ClusterClient(node.address, token=node.token, timeout=given.configuration.client.timeout) as client:
         cluster = Connection(given, client, local=True)
         if detached:

@@ -97,6 +97,8 @@ class Dispatcher:
         self._operations = Operations(services, self._jobs, self._tasks)
         self._masters = services.for_job_masters()
         self._closed = False
+        self._ending = False
+        """The node was asked to end: what it would accept now, nobody would run."""
         cleanup = services.configuration.cleanup_strategy
         self._cleaner = ResourceCleaner(
             [
@@ -150,6 +152,8 @@ class Dispatcher:
 
     async def submit_job(self, submission: Submission) -> None:
         self._check_leading()
+        if self._ending:
+            raise NotLeadingError("this node is about to end; ask the next one")
         check_resources(submission.graph)
         while (under_way := self._submitting.get(submission.job_id)) is not None:
             await asyncio.wait([under_way])
@@ -519,12 +523,22 @@ class Dispatcher:
 
     async def shut_down(self) -> None:
         self._check_leading()
-        self._tasks.start(self._shut_down(), "shut-down")
+        if not self._ending:
+            self._ending = True
+            self._tasks.start(self._shut_down(), "shut-down")
 
     async def _shut_down(self) -> None:
         """Engines on which jobs run go on with them; the others would be nobody's."""
-        await self._services.resources.wind_down(self._services.configuration.engine.stop_timeout)
-        self._on_shut_down()
+        options = self._services.configuration.engine
+        try:
+            if self.busy:
+                await self._services.resources.wind_down(options.stop_timeout)
+            else:
+                # Nobody is left who would adopt an engine that is still starting.
+                patience = options.start_timeout + options.stop_timeout
+                await self._services.resources.wind_down(patience, starting=True)
+        finally:
+            self._on_shut_down()
 
     @property
     def busy(self) -> bool:

@@ -21,16 +21,18 @@ from firesteel.types import AttemptId, JobID, is_job_id
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\.bell-(\d{1,10})")
+_NAME = re.compile(r"\d{1,10}")
+_DIRECTORY = ".bells"
 _LARGEST = 64
 
 
 def ring(root: Path, attempt: AttemptId) -> None:
     """In a driver: the result of `attempt` is there. Never waits and never fails."""
+    bells = root / _DIRECTORY
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        with _short(root) as directory:
-            for name in os.listdir(root):
+        with _short(bells) as directory:
+            for name in os.listdir(bells):
                 if _NAME.fullmatch(name):
                     with contextlib.suppress(OSError):
                         sender.sendto(str(attempt).encode(), f"{directory}/{name}")
@@ -40,14 +42,15 @@ class Bell:
     """In a node: hears those that ring. Belongs to the event loop on which it was opened."""
 
     def __init__(self, root: Path, heard: Callable[[AttemptId], None]) -> None:
-        self._root = root
+        self._root = root / _DIRECTORY
         self._heard = heard
         self._socket: socket.socket | None = None
-        self._path = root / f".bell-{os.getpid()}"
+        self._path = self._root / str(os.getpid())
 
     def open(self) -> None:
         """Without one, drivers' ends are noticed all the same, only later: a failure is told and borne."""
         try:
+            self._root.mkdir(mode=0o700, exist_ok=True)
             _remove_leftovers(self._root)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             listener.setblocking(False)
@@ -96,6 +99,5 @@ def _short(root: Path) -> Iterator[str]:
 def _remove_leftovers(root: Path) -> None:
     """Bells of nodes that were killed."""
     for name in os.listdir(root):
-        found = _NAME.fullmatch(name)
-        if found and ProcessIdentity.of(int(found[1])) is None:
+        if _NAME.fullmatch(name) and ProcessIdentity.of(int(name)) is None:
             (root / name).unlink(missing_ok=True)

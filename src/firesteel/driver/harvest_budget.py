@@ -18,11 +18,26 @@ PER_SECOND = 3.0
 BURST = 20.0
 
 
+def book_of(jobs: Path, engine_id: str) -> Path:
+    """The book of an engine, below the directory of all jobs."""
+    return jobs / ".counted" / engine_id
+
+
+def forget_old_books(jobs: Path) -> None:
+    """Engines come and go; a book that nobody has written in for a day is full again, or of nobody."""
+    with contextlib.suppress(OSError):
+        for book in (jobs / ".counted").iterdir():
+            if time.time() - book.stat().st_mtime > 86400:
+                book.unlink(missing_ok=True)
+
+
 def worth_counting(took: float, book: Path, now: float | None = None) -> bool:
     """`book` is a file that the drivers of one engine share."""
     if took >= LONG_SECONDS:
         return True
     moment = time.time() if now is None else now
+    with contextlib.suppress(OSError):
+        book.parent.mkdir(mode=0o700, exist_ok=True)
     with contextlib.suppress(OSError, ValueError), book.open("a+") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         f.seek(0)

@@ -18,7 +18,7 @@ from firesteel.driver.bell import ring
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.claim import NOT_MINE
 from firesteel.driver.failure import classify
-from firesteel.driver.harvest_budget import worth_counting
+from firesteel.driver.harvest_budget import book_of, worth_counting
 from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure, FailureKind
@@ -124,7 +124,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     _exit_after(TIDY_SECONDS, EXIT_CODES[result.state])
     with contextlib.suppress(Exception):
         compiled.release()
-        book = directory.jobs / f".counted-{spec.engine.engine_id}"
+        book = book_of(directory.jobs, spec.engine.engine_id)
         if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
             directory.write_operators(harvest(spec.engine, spec.attempt, graph))
     session.close()

@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
         if args.definitions_from_stdin:
-            overrides |= json.loads(sys.stdin.read() or "{}")
+            overrides |= _from_stdin()
         configuration = load_configuration(file=args.config, overrides=overrides)
     except FiresteelError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -40,6 +40,17 @@ def main(argv: list[str] | None = None) -> int:
     application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
     return asyncio.run(entrypoint.run()).exit_code
+
+
+def _from_stdin() -> dict[str, str]:
+    """Whoever was to write it may be dead: without its settings this would be another cluster."""
+    try:
+        found = json.loads(sys.stdin.read())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise FiresteelError("no settings came from standard input; whoever started this node is gone")
+    return {str(k): str(v) for k, v in found.items()}
 
 
 if __name__ == "__main__":

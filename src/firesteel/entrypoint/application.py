@@ -35,9 +35,8 @@ async def application_ended(
     deadline = time.monotonic() + patience
     while True:
         try:
-            dispatcher = component.dispatcher
-            result = await dispatcher.request_job_result(job_id)
-            while dispatcher.busy:  # noqa: ASYNC110 - the clean-up takes a moment
+            result = await component.dispatcher.request_job_result(job_id)
+            while component.dispatcher.busy:  # noqa: ASYNC110 - the clean-up takes a moment; NotLeadingError begins anew
                 await asyncio.sleep(LOOK_SECONDS)
             await asyncio.sleep(GRACE_SECONDS)
             return STATUS[result.status]

@@ -116,6 +116,7 @@ class ClusterEntrypoint:
     async def _sleep_when_idle(self, component: DispatcherResourceManagerComponent, web: WebMonitorEndpoint) -> None:
         timeout = self.configuration.local_cluster.idle_timeout
         await sleep_when_idle(component, lambda: web.last_asked, timeout)
+        web.withdraw()
         await end_in_order(component, self._shut_down)
 
     async def _end_with(self, component: DispatcherResourceManagerComponent, job_id: JobID) -> None:

@@ -33,6 +33,7 @@ from firesteel.driver.bell import Bell
 from firesteel.driver.claim import LOCK, NOT_MINE, claimed, holder
 from firesteel.driver.events import ProgressTail
 from firesteel.driver.gateway import Gateway, end_jvms, start_gateway
+from firesteel.driver.harvest_budget import forget_old_books
 from firesteel.driver.lifecycle import call_off, is_over, kill, result_of, spec_of, write_intent
 from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.driver.watch import ended
@@ -109,6 +110,7 @@ class LocalAttemptExecutor:
     async def open(self) -> None:
         """Begin to listen to drivers. Without it their ends are noticed by the end of their processes only."""
         await self._run(private_dir, self._root)
+        await self._run(forget_old_books, self._root)
         self._bell.open()
 
     async def warm_up(self) -> None:
@@ -283,13 +285,22 @@ class LocalAttemptExecutor:
     async def _tidy(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
         """See a driver off whose result is known."""
         try:
-            async with asyncio.timeout(DRIVER_TIDY_SECONDS):
-                await ended(driver)
+            await self._see_off(driver)
             await self._run(self._settle, attempt)
-        except (FiresteelError, OSError, TimeoutError) as error:
+        except (FiresteelError, OSError) as error:
             logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
         finally:
+            self._dismiss(attempt, self._drivers.get(attempt))
             self._tidying.pop(attempt, None)
+
+    async def _see_off(self, driver: ProcessIdentity) -> None:
+        """Its result is final; what it does after that must not take for ever."""
+        group = await self._run(group_of, driver)
+        try:
+            async with asyncio.timeout(DRIVER_TIDY_SECONDS):
+                await ended(driver)
+        except TimeoutError:
+            await self._run_urgently(kill, driver, group)
 
     def _tidying_failed(self, error: BaseException) -> None:
         logger.error("a driver could not be seen off: %s", error, exc_info=error)
@@ -298,6 +309,12 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
         if (tidying := self._tidying.get(attempt)) is not None:
             await asyncio.wait([tidying])
+            return
+        # An earlier leader may have told of the end and died before the driver was gone.
+        directory = self._directory(attempt)
+        driver = await self._run(lambda: directory.read_driver() if directory.result.exists() else None)
+        if driver is not None and await self._run(lambda: driver.alive):
+            await self._see_off(driver)
 
     def _settle(
         self,
@@ -548,6 +565,7 @@ class LocalAttemptExecutor:
             # What keeps a late driver from running this goes away below; a result takes its place.
             self._fence(attempt)
         self._end_jvms(attempt, grace=3.0)
+        shutil.rmtree(self._root / attempt.job_id / "artifacts", ignore_errors=True)
         requests = (directory.stop_request, directory.cancel_request)
         for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
             file.unlink(missing_ok=True)

@@ -214,12 +214,14 @@ class ResourceManager:
         await asyncio.wait({task})
         return engine_id in self._records
 
-    async def wind_down(self, patience: float) -> None:
-        """Stop the engines on which nothing runs, now and whenever one becomes idle. Waits for those that are stopped now."""
+    async def wind_down(self, patience: float, *, starting: bool = False) -> None:
+        """Stop the engines on which nothing runs, now and whenever one becomes idle. Waits for those that are stopped now;
+        with `starting` also for those that are just starting, which can be stopped only once they are there."""
+        awaited = {EngineState.STOPPING, EngineState.STARTING} if starting else {EngineState.STOPPING}
         self._limits = replace(self._limits, idle_timeout=0.0, warm=0)
         self._act()
         deadline = self._now() + patience
-        while any(e.state is EngineState.STOPPING for e in self._state.engines.values()):
+        while any(e.state in awaited for e in self._state.engines.values()):
             if self._now() > deadline:
                 return
             await asyncio.sleep(0.05)

@@ -28,6 +28,7 @@ class Announcement:
         assert me is not None
         self._file = directory / LOCAL_FILE
         self._content = {**content, "pid": me.pid, "started": me.started}
+        self._over = False
 
     def write(self) -> None:
         write_json(self._file, self._content, durable=False)
@@ -36,6 +37,8 @@ class Announcement:
         """Stand in for another node that was announced and is gone."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if self._over:
+                return
             try:
                 if await asyncio.to_thread(self._is_nobodys):
                     await asyncio.to_thread(self.write)
@@ -43,6 +46,8 @@ class Announcement:
                 logger.warning("this node cannot be announced in %s: %s", self._file, error)
 
     def take_back(self) -> None:
+        """This node ends: whoever looks for one from now on wakes up another."""
+        self._over = True
         with contextlib.suppress(OSError, ValueError):
             if (read_json(self._file) or {}).get("pid") == self._content["pid"]:
                 self._file.unlink()

@@ -40,6 +40,8 @@ class RestContext:
     started_at: float = field(default_factory=time.time)
     overview: OverviewLines = field(default_factory=OverviewLines)
     """Lines of ended jobs, rendered once."""
+    withdraw: Callable[[], None] = field(default=lambda: None)
+    """Announce this node no more: it is about to end."""
     leader: Callable[[], LeaderInformation | None] = field(default=lambda: None)
     """Who leads, as far as this node knows."""
     events: EventSource = field(default_factory=EventSource)

@@ -9,7 +9,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +28,7 @@ from firesteel.ha.protocols import Epoch, LeaderInformation, StateStore
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
-from firesteel.rest.forwarding import Forwarding, Leadership
+from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.node_identity import Bearers, NodeIdentity
 from firesteel.rest.security.audit import AuditLog
@@ -73,6 +73,8 @@ class WebMonitorEndpoint:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
         self._woken = woken
         self._last_asked = time.monotonic()
+        self.withdraw: Callable[[], None] = lambda: None
+        """Take the announcement back: the node is about to end."""
         self._open = 0
         """Requests that are being answered; an event stream may be open for days."""
         self._configuration = configuration
@@ -106,7 +108,7 @@ class WebMonitorEndpoint:
             app = create_app(context)
             await asyncio.to_thread(asyncio.run, warm(app))
             leadership = Leadership(lambda: node.epoch, node.leader)
-            behind = Forwarding(TidyPaths(app), leadership, nodes, client)
+            behind = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
             door = Door(
                 self._noticing(behind),
                 rest=rest,
@@ -129,6 +131,7 @@ class WebMonitorEndpoint:
             opened.push_async_callback(context.events.close)  # before the server, which waits for its streams
             context.address = address
             announcement = self._announcement(address, bearers.local_token)
+            self.withdraw = context.withdraw = announcement.take_back
             await asyncio.to_thread(announcement.write)
             opened.callback(announcement.take_back)
             tasks = OwnedTasks("rest", lambda error: logger.error("announcing failed: %s", error))
@@ -143,6 +146,9 @@ class WebMonitorEndpoint:
 
     def _noticing(self, app: ASGIApp) -> ASGIApp:
         async def noticed(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope.get("path", "").removeprefix("/v1") in LOCAL_PATHS:  # a monitor that looks in needs nothing of us
+                await app(scope, receive, send)
+                return
             self._open += 1
             try:
                 await app(scope, receive, send)

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from firesteel.errors import (
@@ -99,6 +99,10 @@ def install(app: FastAPI) -> None:
     async def on_error(_: Request, error: Exception) -> Response:
         return error_answer(error)
 
+    async def on_disconnect(_: Request, __: Exception) -> Response:
+        # Nobody hears it: the client is gone, or the door has answered in our place. It is no error of ours either.
+        return errors(400, ["The request broke off."])
+
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code in (404, 405):
@@ -110,6 +114,7 @@ def install(app: FastAPI) -> None:
         return errors(400, [unparsable(e) for e in error.errors()[:1]])
 
     app.add_exception_handler(FiresteelError, on_error)
+    app.add_exception_handler(ClientDisconnect, on_disconnect)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_validation)
     app.add_exception_handler(Exception, on_error)

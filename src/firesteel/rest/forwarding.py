@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -42,8 +43,18 @@ class Leadership:
 class Forwarding:
     """ASGI middleware behind the door: requests go to the application here, or to the leader."""
 
-    def __init__(self, app: ASGIApp, leadership: Leadership, identity: NodeIdentity, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        leadership: Leadership,
+        identity: NodeIdentity,
+        client: httpx.AsyncClient,
+        *,
+        patience: float = 30.0,
+    ) -> None:
+        """`patience`: seconds that the leader may take from the end of a request to the head of its answer."""
         self._app = app
+        self._patience = patience
         self._leadership = leadership
         self._identity = identity
         self._client = client
@@ -78,18 +89,31 @@ class Forwarding:
         leader = self._leadership.current()
         if leader is None or not leader.address.startswith(("http://", "https://")):
             return _no_leader()
-        target = _target(request)
-        principal: Principal = request.scope["firesteel.principal"]
-        token = await self._identity.token(principal, leader.epoch, target)
+        asked = _target(request).partition(" ")[2]
+        if not asked.startswith("/"):
+            return errors(400, [f"'{asked[:100]}' is no path"])
+        limit = asyncio.timeout(None)
+
+        async def body() -> AsyncIterator[bytes]:
+            async for chunk in request.stream():
+                yield chunk
+            # An upload takes as long as it takes; from here on it is the leader's turn.
+            limit.reschedule(asyncio.get_running_loop().time() + self._patience)
+
         headers = {k: v for k, v in request.headers.items() if k not in _NOT_PASSED_ON}
-        headers["authorization"] = f"Bearer {token}"
-        passing = self._client.build_request(
-            request.method, leader.address + target.partition(" ")[2], headers=headers, content=request.stream()
-        )
+        passing = self._client.build_request(request.method, leader.address + asked, headers=headers, content=body())
+        principal: Principal = request.scope["firesteel.principal"]
+        # What is signed is what is sent: the client may spell an odd path in its own way.
+        target = f"{request.method} {passing.url.raw_path.decode('ascii')}"
+        passing.headers["authorization"] = f"Bearer {await self._identity.token(principal, leader.epoch, target)}"
         try:
-            answer = await self._client.send(passing, stream=True, follow_redirects=False)
-        except httpx.TransportError as error:
-            logger.info("the leader at %s does not answer: %s", leader.address, error)
+            async with limit:
+                answer = await self._client.send(passing, stream=True, follow_redirects=False)
+        except (httpx.TransportError, TimeoutError) as error:
+            logger.info("the leader at %s does not answer: %r", leader.address, error)
+            return _no_leader()
+        if answer.status_code == 401:  # it is us whom it did not believe; the caller is known
+            await answer.aclose()
             return _no_leader()
         back = {k: v for k, v in answer.headers.items() if k not in _NOT_PASSED_BACK}
         return StreamingResponse(_body(answer), answer.status_code, back)

@@ -2,7 +2,7 @@
 
 A caller proves who it is to the node that it talks to. What goes on to the leader is that identity, signed with a key that
 only nodes of the cluster have, and never the caller's credential (S32). The signature holds for one leadership, one request
-line and a few seconds.
+line and a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from firesteel.ha.protocols import Epoch
 from firesteel.rest.security.identities import BearerVerifier
 from firesteel.rest.security.principals import Principal
 
-VALID_SECONDS = 30.0
+VALID_SECONDS = 70 * 60.0
+"""Beyond any difference between the clocks of two nodes; a claim is bound to a leadership and to a request anyway."""
 NODE_PREFIX = "fst_node."
 LOCAL_PREFIX = "fst_local."
 

@@ -78,6 +78,7 @@ async def show_overview(context: Context, caller: CallerParam) -> Response:
 async def shut_down(context: Context, principal: CallerPrincipal) -> Response:
     require(principal, Role.ADMIN)
     await context.gateway.shut_down()
+    context.withdraw()
     return answer({})
 
 

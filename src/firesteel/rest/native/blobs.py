@@ -112,7 +112,11 @@ async def download(
 
 @router.get("/blobs/{key}/info", response_model=BlobMessage, summary="Size and age of a file")
 async def describe(context: Context, principal: CallerPrincipal, text: KeyParam) -> Response:
-    return answer(_shown(await context.blobs.info(BlobKey(text.lower()), _reads_as(principal))))
+    key, owner = BlobKey(text.lower()), _reads_as(principal)
+    info = await context.blobs.info(key, owner)
+    # Whoever asks is about to name it in a job: it must not be collected in between.
+    await context.blobs.touch([key], owner=owner)
+    return answer(_shown(info))
 
 
 @router.delete("/blobs/{key}", response_model=Nothing, summary="Remove a file")
@@ -122,20 +126,30 @@ async def remove(context: Context, caller: CallerParam, text: KeyParam) -> Respo
     require(principal, Role.OPERATOR)
     owner = _reads_as(principal)
     await context.blobs.info(key, owner)
-    if (job_id := await _needed_by(context, caller, key)) is not None:
-        raise JobStateError(f"job {job_id} needs the file {key}; delete it when the job has ended")
+    if (what := await _needed_by(context, caller, key)) is not None:
+        raise JobStateError(f"{what} needs the file {key}; delete it when that is gone")
     await context.blobs.delete(key, owner)
     return answer({})
 
 
 async def _needed_by(context: RestContext, caller: Caller, key: BlobKey) -> str | None:
-    """A job of the caller's that names the file and has not ended. Others have the file in their own right."""
+    """What still needs the file: a job that has not ended, or an uploaded program; what is not the caller's has no name.
+
+    Whoever uploaded the same file has it in their own right.
+    """
+
+    async def theirs(owner: str) -> bool:
+        return not caller.sees(owner) and await context.blobs.visible(key, owner)
+
+    for upload in await context.gateway.list_uploads():
+        if upload.key == key and not await theirs(upload.owner):
+            return f"the program {upload.upload_id}" if caller.sees(upload.owner) else "somebody's program"
     for row in await context.gateway.list_jobs():
-        if row.status.terminal or not caller.sees(row.owner):
+        if row.status.terminal or await theirs(row.owner):
             continue
         job = await context.gateway.request_job(row.job_id)
         if any(text.startswith(f"blob:{key}/") for _, text in artifact_entries(job.get("graph") or {})):
-            return row.job_id
+            return f"job {row.job_id}" if caller.sees(row.owner) else "somebody's job"
     return None
 
 

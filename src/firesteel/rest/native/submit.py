@@ -39,6 +39,7 @@ from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_t
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.params import HEX_ID, json_body
 from firesteel.rest.security.principals import require
+from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.spark_settings import refused_settings
 from firesteel.savepoint.take import find
 from firesteel.status import JobStatus
@@ -188,6 +189,7 @@ async def accept(
     problems = place_problems(plain, Locator(), local_files=principal.role is Role.ADMIN)
     if principal.role is not Role.ADMIN:
         problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
+        problems += refused_queries(graph)
     if problems:
         raise InvalidPipelineError(problems)
     if graph.settings.restore is not None and principal.role is not Role.ADMIN and not known:

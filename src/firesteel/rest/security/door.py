@@ -50,7 +50,7 @@ AUDIT = "firesteel.audit"
 LimitOf = Callable[[str], int | None]
 
 _BEARER = re.compile(r"bearer[ ]+([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
-_JOB_IN_PATH = re.compile(r"/jobs/([0-9a-fA-F]{32})(?:/|$)")
+_JOB_IN_PATH = re.compile(r"/(?:jobs|applications)/([0-9a-fA-F]{32})(?:/|$)")
 _REFUSED = frozenset({401, 403, 421, 429})
 _MOST_REFUSALS_WRITTEN = 10
 """Records of refusals per second in the audit log; a flood must not push out what matters."""

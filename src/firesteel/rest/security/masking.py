@@ -48,6 +48,8 @@ _IN_TEXT: Sequence[tuple[re.Pattern[str], str]] = (
 )
 # key=value, key: value, "key": "value", and the same after a ? & or ; of a URL.
 _KEY = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]++)(?:\\?[\"'])?[ \t]{0,4}[=:][ \t]{0,4}")
+# A command line in one text: --password value.
+_FLAG = re.compile(r"(?<![^\s\"'])--?([A-Za-z][A-Za-z0-9_.-]*+)[ \t]{1,4}(?![ \t-])")
 _VALUE = re.compile(
     r"""
     "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
@@ -86,14 +88,14 @@ def mask_text(text: str) -> str:
     """The text with every secret in it masked that can be told by its shape or by the key before it."""
     for pattern, shown in _IN_TEXT:
         text = pattern.sub(shown, text)
-    return _mask_pairs(text)
+    return _mask_values(_mask_values(text, _KEY), _FLAG)
 
 
-def _mask_pairs(text: str) -> str:
+def _mask_values(text: str, keys: re.Pattern[str]) -> str:
     shown: list[str] = []
     done = 0
     # Keys only are looked for, as a value may have pairs of its own: url=https://host/?password=...
-    for key in _KEY.finditer(text):
+    for key in keys.finditer(text):
         if key.start() < done or not is_secret_key(key[1]):
             continue
         if value := _VALUE.match(text, key.end()):

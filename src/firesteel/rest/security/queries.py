@@ -1,0 +1,68 @@
+"""Queries of callers who are not admin read, and do nothing else.
+
+Spark runs a command wherever it expects a query: `ADD JAR 'http://...'` fetches and loads a file (S9), and `EXECUTE IMMEDIATE
+'SET ...'` sets what may not be set (S7). So what a query begins with is compared with the few words that begin one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from firesteel.errors import Problem
+from firesteel.jobgraph.model import JobGraph, Sql
+
+BEGINNINGS = frozenset({"select", "with", "from", "values", "table", "map", "reduce"})
+UNCLOSED = "/*"
+_WORD = re.compile(r"\w+")
+# As Spark's lexer has them: a backslash at the end of a line carries its comment over to the next.
+_LINE_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+
+def refused_queries(graph: JobGraph) -> list[Problem]:
+    """What is not a query where one is expected, one problem each."""
+    return list(_refused(v for v in graph.vertices if isinstance(v, Sql)))
+
+
+def _refused(vertices: Iterable[Sql]) -> Iterable[Problem]:
+    for vertex in vertices:
+        word = first_word(vertex.query)
+        if word and word not in BEGINNINGS:
+            message = f"begins with {word[:50].upper()}, which is a command and not a query"
+            fix = "write one SELECT; commands are for scripts, and for admins"
+            if word == UNCLOSED:
+                message, fix = "begins with a comment that is not closed", "close it"
+            yield Problem(message, fix, vertex=vertex.name, field="query")
+
+
+def first_word(text: str) -> str:
+    """The first word outside comments, in lower case; empty when there is none. Brackets before it do not matter.
+
+    UNCLOSED for a comment without an end: where it ends for others, and what follows there, nobody knows.
+    """
+    position = 0
+    while position < len(text):
+        if text.startswith("--", position):
+            found = _LINE_COMMENT.match(text, position)
+            assert found is not None
+            position = found.end()
+        elif text.startswith("/*", position) and not text.startswith("/*+", position):  # that would be a hint
+            position = _after_comment(text, position)
+            if position == len(text):
+                return UNCLOSED
+        elif word := _WORD.match(text, position):
+            return word[0].lower()
+        else:
+            position += 1
+    return ""
+
+
+def _after_comment(text: str, position: int) -> int:
+    """Where the comment that begins here ends. Comments may stand in each other."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, position):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(text)
