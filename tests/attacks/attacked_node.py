@@ -406,7 +406,7 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def tcp_listeners(pid: int) -> dict[int, str]:
-    """Port to address, as the kernel writes it."""
+    """Port to address, as the kernel writes it: in pieces, so that on a busy machine one may be missing in between."""
     mine = sockets_of(pid)
     found = {}
     for table in ("tcp", "tcp6"):

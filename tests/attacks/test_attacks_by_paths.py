@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.attacks.attacked_node import AttackedNode, Caller, People, form, until
 from tests.attacks.graphs import BATCH, STREAM, changed
 
+from firesteel.driver.attempt import AttemptDirectory, EventTail
 from firesteel.rest.flink.ids import vertex_id
+from firesteel.rest.logs import json_object
+from firesteel.rest.native.log_tail import LogTail
 
 pytestmark = pytest.mark.xdist_group("attacks")
 
@@ -160,16 +164,52 @@ def test_pipes_in_the_place_of_files_keep_no_thread(node: AttackedNode, people: 
     job_id = people.alice.submit(BATCH)
     first = node.cluster / "jobs" / job_id / "attempts" / "1"
     until((first / "events.jsonl").exists)
-    for name in ("operators.json", "stdout.log"):
+    for name in ("stdout.log", "stderr.log", "jvm.log"):
         (first / name).unlink(missing_ok=True)
         os.mkfifo(first / name)
     for _ in range(20):
-        assert people.alice.get(f"/jobs/{job_id}/operators").json()["rows"] == {}
-        assert people.alice.get(f"/jobs/{job_id}/lineage").status == 200
-        assert people.alice.get(f"/jobs/{job_id}/logs/stdout").status == 404
+        for name in ("stdout", "stderr", "jvm"):
+            assert people.alice.get(f"/jobs/{job_id}/logs/{name}").status == 404
+            assert people.alice.get(f"/jobs/{job_id}/logs/{name}?tail=5").status == 404
         with events(node, people.alice, job_id) as stream:
             assert b"event: snapshot" in stream.recv(65536)
     assert people.bob.get("/jobs").status == 200
+
+
+WAITS = pytest.mark.xfail(strict=True, reason="files.read_json and driver.events wait for one who writes to a pipe")
+
+
+@pytest.mark.parametrize(
+    ("file", "read"),
+    [
+        ("operators.json", lambda attempt: json_object(attempt.root / "operators.json")),
+        ("stdout.log", lambda attempt: LogTail(attempt.root / "stdout.log").new()),
+        pytest.param("operators.json", lambda attempt: attempt.read_operators(), marks=WAITS),
+        pytest.param("result.json", lambda attempt: attempt.read_result(), marks=WAITS),
+        pytest.param("driver.json", lambda attempt: attempt.read_driver(), marks=WAITS),
+        pytest.param("events.jsonl", lambda attempt: EventTail(attempt.root / "events.jsonl").new(), marks=WAITS),
+    ],
+)
+def test_no_reader_of_what_a_job_could_replace_waits(
+    tmp_path: Path, file: str, read: Callable[[AttemptDirectory], object]
+) -> None:
+    """S4, S24: the threads of the node that look after attempts are everybody's."""
+    directory = tmp_path / ("a" * 32) / "attempts" / "1"
+    directory.mkdir(parents=True)
+    os.mkfifo(directory / file)
+
+    def look() -> None:
+        with contextlib.suppress(Exception):
+            read(AttemptDirectory(directory))
+
+    reader = threading.Thread(target=look, name="reader", daemon=True)
+    reader.start()
+    reader.join(2)
+    waits = reader.is_alive()
+    if waits:  # let it go
+        os.close(os.open(directory / file, os.O_WRONLY))
+        reader.join(30)
+    assert not waits
 
 
 LOGS = ("stdout", "stderr", "events", "jvm")

@@ -107,6 +107,7 @@ def test_a_token_that_was_revoked_is_nobodys(node: AttackedNode) -> None:
 def test_the_node_listens_to_this_machine_only(node: AttackedNode) -> None:
     """S1, S2: one door, on loopback."""
     port = int(node.address.rpartition(":")[2])
+    until(lambda: port in tcp_listeners(node.pid))
     assert tcp_listeners(node.pid) == {port: "0100007F"}
 
 

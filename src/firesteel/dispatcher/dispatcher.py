@@ -36,7 +36,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.artifacts import blob_refs
 from firesteel.jobmaster.events import Subscription, state_event
-from firesteel.jobmaster.execution_graph import bare, execution_graph
+from firesteel.jobmaster.execution_graph import bare, execution_graph, makes_sense
 from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.runner import JobManagerRunner, fence_all
 from firesteel.savepoint.naming import plain
@@ -403,10 +403,14 @@ class Dispatcher:
             state = job.shown
             progress = await self._progress(job_id, state)
             return execution_graph(job.submission, state, progress, now=self._services.now())
+        result = self._services.results.get(job_id)
         found = await self._services.finished.get(job_id)
         if found is not None:
-            return found
-        result = self._services.results.get(job_id)
+            if makes_sense(found, job_id):
+                return found
+            logger.warning("the details of job %s make no sense and are not shown", job_id)
+            if result is not None:
+                return bare(result)
         if result is None:
             raise _unknown(job_id)
         described = await self._described(job_id)
@@ -600,12 +604,16 @@ class Dispatcher:
         services = self._services
         retention = services.configuration.dispatcher.operation_retention
         collect_at = services.now() + services.configuration.blob.cleanup_interval
+        collecting: asyncio.Task[None] | None = None
         while True:
             await asyncio.sleep(HOUSEKEEPING_SECONDS)
             now = services.now()
             if now >= collect_at:
                 collect_at = now + services.configuration.blob.cleanup_interval
-                await self._collect_files()
+                if (
+                    collecting is None or collecting.done()
+                ):  # apart: a slow disk must not keep silent clients' jobs running
+                    collecting = self._tasks.start(self._collect_files(), "collect")
             for job in [j for j in self._jobs.values() if j.client_deadline is not None and j.client_deadline < now]:
                 logger.warning("the client of job %s is silent; the job is cancelled", job.submission.job_id)
                 job.client_deadline = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -76,12 +77,31 @@ def _merge(sink: Sink, session: EngineSession, frame: Any) -> Any:
     """Upsert as the table format's own MERGE, which gives the same table however often it runs."""
     view = f"__firesteel_upsert_{sink.name}"
     frame.createOrReplaceTempView(view)
-    target = sink.table or f"{sink.format}.`{sink.path}`"
-    on = " AND ".join(f"t.`{k}` <=> s.`{k}`" for k in sink.keys)
+    target = _table(sink.table) if sink.table else f"{sink.format}.{_quoted(sink.path or '')}"
+    on = " AND ".join(f"t.{_quoted(k)} <=> s.{_quoted(k)}" for k in sink.keys)
     return session.sql_command(
         f"MERGE INTO {target} AS t USING {view} AS s ON {on} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
+
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+
+
+def _table(name: str) -> str:
+    """A table's name as SQL has it, part by part: whatever stands in it stays a name (S18)."""
+    parts, rest = [], name
+    while found := _PART.match(rest):
+        parts.append(_quoted(found[1].replace("``", "`") if found[1] else found[2].strip()))
+        rest = rest[found.end() :]
+        if not rest.startswith("."):
+            break
+        rest = rest[1:]
+    return ".".join(parts) if parts and not rest else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _progress(log: EventLog, vertex: str, progress: Progress) -> None:

@@ -106,3 +106,38 @@ def _vertex_status(status: JobStatus, progress: Mapping[str, Any], name: str, is
         if told.get("state") in ("written", "committed", "already-committed", "ended"):
             return JobStatus.FINISHED.value
     return status.value
+
+
+_SHAPE: Mapping[str, tuple[type, ...]] = {
+    "name": (str,),
+    "mode": (str,),
+    "owner": (str,),
+    "submitted_at": (int, float),
+    "ended_at": (int, float),
+    "duration": (int, float),
+    "attempt": (int,),
+    "restarts": (int,),
+    "timestamps": (dict,),
+    "exceptions": (list,),
+    "progress": (dict,),
+    "vertices": (list,),
+}
+
+
+def makes_sense(data: Mapping[str, Any], job_id: str) -> bool:
+    """Whether details of an ended job that were read from a disk are what `execution_graph` writes (S17)."""
+    if data.get("job_id") != job_id or data.get("status") not in {s.value for s in JobStatus if s.terminal}:
+        return False
+    if not all(isinstance(data.get(key), kinds) for key, kinds in _SHAPE.items()):
+        return False
+    vertices, exceptions = data["vertices"], data["exceptions"]
+    return (
+        all(
+            isinstance(v, dict) and isinstance(v.get("name"), str) and isinstance(v.get("status"), str)
+            for v in vertices
+        )
+        and all(isinstance(e, dict) and isinstance(e.get("at"), int | float) for e in exceptions)
+        and all(isinstance(t, int | float) for t in data["timestamps"].values())
+        and isinstance(data.get("graph", {}), dict)
+        and isinstance(data["progress"].get("sinks", {}), dict)
+    )
