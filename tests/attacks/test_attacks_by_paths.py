@@ -196,20 +196,32 @@ def test_no_reader_of_what_a_job_could_replace_waits(
     """S4, S24: the threads of the node that look after attempts are everybody's."""
     directory = tmp_path / ("a" * 32) / "attempts" / "1"
     directory.mkdir(parents=True)
-    os.mkfifo(directory / file)
 
     def look() -> None:
         with contextlib.suppress(Exception):
             read(AttemptDirectory(directory))
 
-    reader = threading.Thread(target=look, name="reader", daemon=True)
-    reader.start()
-    reader.join(2)
-    waits = reader.is_alive()
-    if waits:  # let it go
-        os.close(os.open(directory / file, os.O_WRONLY))
+    def found_waiting() -> bool:
+        """Whether somebody was at the other end of the pipe. Who only looks at it is not there for long."""
+        (directory / file).unlink(missing_ok=True)
+        os.mkfifo(directory / file)
+        reader = threading.Thread(target=look, name="reader", daemon=True)
+        reader.start()
+        writer = until(lambda: -1 if not reader.is_alive() else _writer(directory / file))
+        if writer >= 0:
+            os.close(writer)
         reader.join(30)
-    assert not waits
+        return writer >= 0
+
+    assert not all(found_waiting() for _ in range(5))
+
+
+def _writer(pipe: Path) -> int | None:
+    """The end of a pipe that is written to, once somebody reads the other one."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
 
 
 LOGS = ("stdout", "stderr", "events", "jvm")

@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import socket
 import stat
 import struct
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -81,7 +83,8 @@ class Working:
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Working]:
     root = tmp_path_factory.mktemp("engines")
     overrides = {"engine.master": "local[1]", "engine.memory": "512m", "engine.reuse": "false", **UNLIMITED}
-    mark = root / "smuggled"
+    # Short: it stands several times in a name, and names have 200 characters at most.
+    mark = Path(tempfile.mkdtemp(prefix="fs-")) / "m"
     names = {
         "connect": f"--conf spark.x=$(touch {mark})",
         "classic": f"x'; touch {mark}; `touch {mark}` | touch {mark} & #",
@@ -113,6 +116,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Working]:
         # Both run Python on their workers by now: all doors that there will be are there.
         until(lambda: len(_daemons(node)) == 2, 180)
         yield working
+    shutil.rmtree(mark.parent)
     assert "Traceback" not in node.log_text()
 
 
@@ -211,6 +215,17 @@ def test_workers_ask_for_their_secret(working: Working) -> None:
             for secret in (b"wrong", b""):
                 # The number of a process that was made for us, and that we are not the one it was made for.
                 assert said(port, struct.pack("!i", len(secret)) + secret)[4:] == struct.pack("!i", 3) + b"err"
+
+
+def test_drivers_ask_for_their_secret(working: Working) -> None:
+    """S23: a classic driver listens for counts of its workers. The node's own children listen to nobody else."""
+    drivers = [pid for pid in processes_of(working.node) if "firesteel.driver.zygote" in argv_of(pid)]
+    assert len(drivers) >= 3
+    ports = [port for pid in drivers for port in tcp_listeners(pid)]
+    assert len(ports) <= 1
+    for port in ports:
+        # What would add one to a counter, if anybody listened.
+        assert said(port, b"x" * 64 + struct.pack("!i", 1) + b"\x80\x04K\x01.") == b""
 
 
 RPC_REQUEST = struct.pack(">qBqi", 8 + 1 + 8 + 4 + 8, 3, 7, 8) + b"\0\0\0\0" + b"\xac\xed\x00\x05"
