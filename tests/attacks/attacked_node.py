@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,6 +27,7 @@ from tests.chaos.rest_node import RestNode
 
 from firesteel.client.discovery import find_local
 from firesteel.config.sections import Role
+from firesteel.processes import ProcessIdentity
 from firesteel.rest.flink import cluster_routes, job_routes
 from firesteel.rest.native import routes as native_routes
 from firesteel.rest.security.tokens import TokenFile
@@ -279,6 +282,17 @@ class AttackedNode(RestNode):
         with self.caller(self.token or None) as asking:
             until(lambda: asking.get("/jobs").status == 200)
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Jobs outlive their node, which is what they are made for; here nobody comes to look after them."""
+        started = {ProcessIdentity.of(pid) for pid in processes_of(self) if pid != self.pid}
+        super().__exit__(kind, error, trace)
+        started |= {ProcessIdentity.of(pid) for pid in processes_of(self)}
+        for process in started - {None}:
+            assert process is not None
+            process.signal(signal.SIGKILL)
+
     @property
     def cluster(self) -> Path:
         return self.directory / "clusters" / "default"
@@ -369,7 +383,7 @@ def processes_of(node: AttackedNode) -> list[int]:
     """The node, its children and theirs; and those that have its directory in their arguments, or are there."""
     mark = os.fsencode(node.directory)
     parents: dict[int, int] = {}
-    found = {node.pid}
+    found = {node.pid} if node.process is not None and node.process.poll() is None else set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
