@@ -232,11 +232,6 @@ RPC_REQUEST = struct.pack(">qBqi", 8 + 1 + 8 + 4 + 8, 3, 7, 8) + b"\0\0\0\0" + b
 """A frame of Spark's own protocol: an RPC from nobody to nobody, whose content is the beginning of a Java object."""
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="engines and gateways run without spark.authenticate: any user of this machine can have Spark's RPC read a Java "
-    "object; set it in engines.command.engine_settings and driver.gateway.start_gateway for local masters",
-)
 def test_rpc_between_spark_processes_asks_for_a_secret(working: Working) -> None:
     """S2, S23: CVE-2020-9480. No object of a stranger's is read."""
     assert working.engine.process is not None

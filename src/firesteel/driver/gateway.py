@@ -76,6 +76,7 @@ def start_gateway(
         "spark.pyspark.python": options.python,
         "spark.pyspark.driver.python": options.python,
         **dict(spec.spark),
+        **command.authentication(spec.master),
         "spark.driver.memory": spec.memory,
     }
     try:

@@ -86,6 +86,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
     if on_this_host(record.spec.master):
         # Executors elsewhere have to reach the driver; here nobody else does.
         required |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    required |= authentication(record.spec.master)
     if ui:
         required |= {
             "spark.ui.port": str(record.ui_port),
@@ -94,6 +95,14 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
             "spark.org.apache.spark.ui.JWSFilter.param.secretKey": record.ui_secret,
         }
     return defaults | dict(record.spec.spark) | required
+
+
+def authentication(master: str) -> dict[str, str]:
+    """Spark's own ports read Java objects of whoever connects, unless they ask for a secret first (S23: CVE-2020-9480).
+
+    In a process that runs its tasks itself, Spark makes a secret up; a cluster has one of its own, or none.
+    """
+    return {"spark.authenticate": "true"} if master.startswith("local") else {}
 
 
 def properties(settings: Mapping[str, str]) -> str:
