@@ -192,7 +192,6 @@ ACCOUNTS = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="driver.progress takes events of any shape, and what shows them fails (500)")
 def test_whatever_a_job_writes_into_its_own_account_can_be_shown(tmp_path: Path) -> None:
     """S16: the event log of an attempt is the job's to write. It spoils no view, not even of the job itself."""
     wrong = []

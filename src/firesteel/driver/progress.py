@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,68 @@ SO_FAR = "so-far"
 
 _OF_A_BATCH = ("batch", "rows_per_second", "duration_ms", "state_rows", "watermark")
 _OF_TASKS = ("tasks", "completed", "running", "stages", "stages_done", "bytes_read")
+
+
+_NUMBERS = ("t", "batch", "rows", "rows_per_second", "duration_ms", "state_rows", "output_rows")
+_LARGEST = 2**53
+_SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "phase": {"phase": (str,)},
+    "stopping": {},
+    "progress": {"vertex": (str,), **dict.fromkeys(_OF_TASKS, (int,))},
+    "query": {"vertex": (str,), "query_id": (str,), "run_id": (str,)},
+    "batch": {"vertex": (str,), "rows": (int,)},
+    "sink": {"vertex": (str,), "state": (str,)},
+    "result": {"state": (str,)},
+    SO_FAR: {"view": (dict,)},
+}
+"""What events of each type must have, for the view to be made of them."""
+
+
+def is_event(event: Any) -> bool:
+    """Whether a line of an event log can be folded and shown. Code of a job can write anything there (S16)."""
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str) or not _plain(event):
+        return False
+    numbers = (event[k] for k in _NUMBERS if event.get(k) is not None)
+    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+        return False
+    needed = _SHAPES.get(event["type"], {})
+    if not all(isinstance(event.get(k), kinds) and not isinstance(event[k], bool) for k, kinds in needed.items()):
+        return False
+    match event["type"]:
+        case "batch":
+            counts = event.get("vertices") or {}
+            return isinstance(counts, dict) and all(isinstance(n, int | None) for n in counts.values())
+        case "so-far":
+            view = event["view"]
+            sinks, counts = view.get("sinks"), view.get("vertices")
+            return (
+                isinstance(view.get("phase"), str)
+                and "result" in view
+                and isinstance(sinks, dict)
+                and all(isinstance(s, dict) for s in sinks.values())
+                and isinstance(counts, dict)
+                and all(isinstance(n, int) for n in counts.values())
+            )
+    return True
+
+
+def _plain(value: Any, depth: int = 8) -> bool:
+    """Numbers that JSON clients know, text that is text, and not too deep."""
+    match value:
+        case None | bool():
+            return True
+        case int():
+            return -_LARGEST <= value <= _LARGEST
+        case float():
+            return math.isfinite(value)
+        case str():
+            return not any("\ud800" <= c <= "\udfff" for c in value)
+        case dict():
+            return depth > 0 and all(_plain(k) and _plain(v, depth - 1) for k, v in value.items())
+        case list():
+            return depth > 0 and all(_plain(v, depth - 1) for v in value)
+        case _:
+            return False
 
 
 class ProgressView:
