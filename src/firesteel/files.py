@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def private_dir(path: Path) -> Path:
@@ -40,21 +41,40 @@ def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = Tru
     write_atomically(path, json.dumps(value, indent=1) + "\n", mode=mode, durable=durable)
 
 
+class NotAPlainFileError(ValueError):
+    """A pipe, a device or a directory where a file should be. Code of a job can put one among its own files."""
+
+
+def open_plain(path: str | Path, flags: int = 0, *, dir_fd: int | None = None) -> BinaryIO:
+    """A file, to be read. Never waits for one who writes to a pipe: the threads that look into files are everybody's (S24).
+
+    Raises NotAPlainFileError, or OSError when there is nothing that could be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=dir_fd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotAPlainFileError(f"{path} is no plain file")
+    return os.fdopen(fd, "rb")
+
+
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; None when the file is not there."""
+    """The value in a JSON file; None when the file is not there. ValueError when it is no file, or holds no JSON."""
     try:
-        return json.loads(path.read_text())
+        with open_plain(path) as f:
+            return json.loads(f.read())
     except FileNotFoundError:
         return None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply") from None
 
 
 def tail(path: Path, lines: int = 40, limit: int = 64 * 1024) -> str:
     """The last lines of a log, reading no more than `limit` bytes."""
     try:
-        with path.open("rb") as f:
+        with open_plain(path) as f:
             size = f.seek(0, os.SEEK_END)
             f.seek(max(0, size - limit))
             text = f.read().decode(errors="replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotAPlainFileError):
         return ""
     return "\n".join(text.splitlines()[-lines:])

@@ -8,11 +8,12 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from tests.stores.store_doubles import job, threads_used
 
+from firesteel.files import open_plain
 from firesteel.stores import codec, execution_graphs
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.types import JobID, new_job_id
@@ -46,13 +47,12 @@ def files(directory: Path) -> list[str]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are read from here on."""
     seen: list[Path] = []
-    real = Path.read_bytes
 
-    def read_bytes(self: Path) -> bytes:
-        seen.append(self)
-        return real(self)
+    def opened(path: Path) -> BinaryIO:
+        seen.append(path)
+        return open_plain(path)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(execution_graphs, "open_plain", opened)
     return seen
 
 

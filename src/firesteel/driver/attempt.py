@@ -249,4 +249,9 @@ class AttemptDirectory:
         write_json(self.root / "operators.json", dict(operators), durable=False)
 
     def read_operators(self) -> dict[str, Any]:
-        return read_json(self.root / "operators.json") or {}
+        """Empty when there is nothing that could be understood: it only tells more about a job that is done."""
+        try:
+            found = read_json(self.root / "operators.json")
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from firesteel.driver.progress import SO_FAR, ProgressView
+from firesteel.driver.progress import SO_FAR, ProgressView, is_event
+from firesteel.files import NotAPlainFileError, open_plain
 
 LIMIT_BYTES = 4 << 20
 """When an event log is full. There are at most two of them."""
@@ -72,7 +73,7 @@ class LineTail:
     def new(self) -> str:
         """Whole lines that were not read yet, up to a bounded size; empty when there are none."""
         try:
-            with self._path.open("rb") as f:
+            with open_plain(self._path) as f:
                 found = os.fstat(f.fileno())
                 if self._inode and found.st_ino != self._inode:
                     if rest := self._rest_of_previous():
@@ -84,12 +85,14 @@ class LineTail:
                 return self._read(f)
         except FileNotFoundError:
             return self._rest_of_previous()
+        except NotAPlainFileError:
+            return ""
 
     def _rest_of_previous(self) -> str:
         try:
-            with previous(self._path).open("rb") as f:
+            with open_plain(previous(self._path)) as f:
                 return self._read(f) if os.fstat(f.fileno()).st_ino == self._inode else ""
-        except FileNotFoundError:
+        except (FileNotFoundError, NotAPlainFileError):
             return ""
 
     def _read(self, f: BinaryIO) -> str:
@@ -112,9 +115,11 @@ class EventTail:
         events = []
         for line in self._lines.new().splitlines():
             try:
-                events.append(json.loads(line))
-            except ValueError:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
                 continue  # torn by a kill, or by a cancel in the middle of the line
+            if isinstance(event, dict):
+                events.append(event)
         return events
 
 
@@ -135,5 +140,6 @@ class ProgressTail:
                 if not events:
                     break
                 for event in events:
-                    self._view.fold(event)
+                    if is_event(event):  # the log is the job's to write
+                        self._view.fold(event)
             return self._view.to_json()

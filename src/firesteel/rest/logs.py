@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from firesteel.files import NotAPlainFileError, open_plain
 from firesteel.types import JobID
 
 CHUNK = 1 << 18
@@ -106,13 +107,9 @@ def open_regular(path: Path) -> BinaryIO:
     """A plain file, to be read. Raises FileNotFoundError for anything else; never waits for one who writes to a pipe."""
     try:
         with _parent(path) as parent:
-            fd = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    except OSError as error:
+            return open_plain(path.name, os.O_NOFOLLOW, dir_fd=parent)
+    except (OSError, NotAPlainFileError) as error:
         raise FileNotFoundError(str(path)) from error
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise FileNotFoundError(str(path))
-    return os.fdopen(fd, "rb")
 
 
 def json_object(path: Path) -> dict[str, Any] | None:

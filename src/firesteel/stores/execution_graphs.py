@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firesteel.files import private_dir, write_atomically
+from firesteel.files import NotAPlainFileError, open_plain, private_dir, write_atomically
 from firesteel.types import JobID
 
 from .codec import UnreadableRecordError, decode, encode, take, take_job_id
@@ -127,7 +127,7 @@ class ExecutionGraphInfoStore:
             if len(raw) > _PARSED_ON_THE_LOOP:
                 return await asyncio.to_thread(self._parse, entry, raw)
             return self._parse(entry, raw)
-        except (OSError, UnreadableRecordError) as error:
+        except (OSError, NotAPlainFileError, UnreadableRecordError) as error:
             logger.warning("the details of job %s are lost: %s", job_id, error)
             if self._index.get(job_id) == ended_ms:  # and not put anew or evicted meanwhile
                 self._broken[job_id] = self._index.pop(job_id)
@@ -170,7 +170,8 @@ class ExecutionGraphInfoStore:
         return raw
 
     def _read(self, entry: _Entry) -> tuple[bytes, dict[str, Any]]:
-        raw = self._file(entry).read_bytes()
+        with open_plain(self._file(entry)) as f:
+            raw = f.read()
         return raw, self._parse(entry, raw)
 
     def _parse(self, entry: _Entry, raw: bytes) -> dict[str, Any]:
