@@ -77,7 +77,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
 
         def begin(*definitions: str, directory: Path = tmp_path, **more: Any) -> NodeProcess:
-            node = NodeProcess(directory, f"data.dir={directory / 'data'}", *definitions, **more)
+            node = NodeProcess(directory, f"data.dir={directory / 'data'}", "rest.port=0", *definitions, **more)
             stack.callback(node.close)
             return node
 
