@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and presses it for.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         root = tempfile.mkdtemp(prefix="firesteel-tests-")
         os.environ[ROOT] = root
