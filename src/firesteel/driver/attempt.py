@@ -1,7 +1,7 @@
 """What a driver is told, and what it leaves behind: the files of one attempt.
 
 Everything that the control plane must know after a crash of its own is in this directory: `spec.json` before the driver
-starts, `driver.json` when it has taken the attempt (see `claim`), `events.jsonl` while it runs, `result.json` once, whole, at
+starts, `driver.json` while it has the attempt (see `claim`), `events.jsonl` while it runs, `result.json` once, whole, at
 its end. A driver that is gone without a result did not finish; a result is final.
 """
 
@@ -15,7 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.claim import hold_for_life, holder
+from firesteel.driver import claim
+from firesteel.driver.claim import hold, holder
 from firesteel.driver.events import EventLog, EventTail, LineTail
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
@@ -174,6 +175,11 @@ class AttemptDirectory:
         return self.root / "cancel.requested"
 
     @property
+    def dismissal(self) -> Path:
+        """The driver is to end once it is done with the attempt, rather than to go on to another one."""
+        return self.root / "driver.dismissed"
+
+    @property
     def released(self) -> Path:
         """The engine has confirmed that the attempt's session is no more, and nothing of it runs there."""
         return self.root / "session.released"
@@ -202,12 +208,25 @@ class AttemptDirectory:
             raise FiresteelError(f"{self.spec} cannot be read, so the attempt cannot run: {error!r}") from error
 
     def take(self, me: ProcessIdentity) -> bool:
-        """In the driver: become the one that runs this attempt, for life. False when there is nothing to run here."""
-        if not hold_for_life(self.root, (self.driver, self.result)):
+        """In the driver: become the one that runs this attempt. False when there is nothing to run here."""
+        if not hold(self.root, (self.driver, self.result)):
             return False
         if self.result.exists() or self.cancel_request.exists() or not self.spec.exists():
             return False
         write_json(self.driver, {"pid": me.pid, "started": me.started})
+        return True
+
+    def let_go(self) -> bool:
+        """In the driver, after its result: end to be the one that runs this attempt, and go on to another. False when
+        somebody counts on the end of this process.
+
+        Whoever is about to end the driver of an attempt puts a mark down first and then looks who that is; here it is the
+        other way round. So one of the two sees the other, and no process is ended for an attempt that it is done with.
+        """
+        self.driver.unlink()
+        if self.cancel_request.exists() or self.dismissal.exists():
+            return False
+        claim.let_go()
         return True
 
     def read_driver(self, *, claimed: bool = False) -> ProcessIdentity | None:

@@ -2,9 +2,10 @@
 
 A driver that is spawned late, by a leader that was paused and does not know that it leads no more, must do nothing when
 somebody else runs the attempt, or when the attempt is over. So the first thing that a driver does is to take the lock of
-the attempt's directory, and it keeps it for life. It is a POSIX record lock: the kernel drops it however the process ends,
-and a child that the driver forks does not have it. The control plane takes the same lock for the few lines in which it
-writes down what a driver should find: the spec before it starts, the result of one that died.
+the attempt's directory, and it keeps it until it is done with the attempt, which for most is all its life. It is a POSIX
+record lock: the kernel drops it however the process ends, and a child that the driver forks does not have it. The control
+plane takes the same lock for the few lines in which it writes down what a driver should find: the spec before it starts, the
+result of one that died.
 
 POSIX locks belong to a process, not to a thread, and go when *any* descriptor of the file is closed in that process. Within
 the control plane a guard per directory therefore stands around each use.
@@ -36,8 +37,8 @@ _POLL_SECONDS = 0.01
 _FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
 
 
-def hold_for_life(root: Path, taken: tuple[Path, ...], patience: float = PATIENCE_SECONDS) -> bool:
-    """In the driver: take the attempt in `root`. False when another process has it.
+def hold(root: Path, taken: tuple[Path, ...], patience: float = PATIENCE_SECONDS) -> bool:
+    """In the driver: take the attempt in `root`, for life or until `let_go`. False when another process has it.
 
     One of the files `taken` says that the holder is a driver, or that the attempt is over: there is nothing to wait for.
     """
@@ -52,8 +53,14 @@ def hold_for_life(root: Path, taken: tuple[Path, ...], patience: float = PATIENC
     return True
 
 
+def let_go() -> None:
+    """In the driver: it is done with its attempt."""
+    while _HELD:
+        os.close(_HELD.pop())
+
+
 _HELD: list[int] = []
-"""Never closed: the lock goes with the process."""
+"""Otherwise never closed: the lock goes with the process."""
 
 
 @contextlib.contextmanager

@@ -34,6 +34,8 @@ class DriverExit:
 
 @dataclass(slots=True)
 class DriverProcess:
+    """A process that is at a task. One that was `reusable` may be at another one when `exited` is known."""
+
     process: ProcessIdentity
     exited: Future[DriverExit] = field(default_factory=Future)
 
@@ -49,7 +51,7 @@ class DriverPool:
         self._answers: dict[int, Future[dict[str, Any]]] = {}
         self._running: dict[int, DriverProcess] = {}
         self._early: dict[int, DriverExit] = {}
-        """Exits that were reported before the answer to the spawn was taken."""
+        """Ends of tasks that were reported before the answer to the spawn was taken."""
         self._start_zygote()
 
     def _start_zygote(self) -> None:
@@ -89,9 +91,15 @@ class DriverPool:
         cwd: Path,
         env: Mapping[str, str] | None = None,
         unset: tuple[str, ...] = (),
+        reusable: bool = False,
         timeout: float = 30.0,
     ) -> DriverProcess:
-        """Fork a driver that runs `task`. Returns once it exists. A parent that died is replaced first."""
+        """Have a driver run `task`. Returns once it exists. A parent that died is replaced first.
+
+        Args:
+            reusable: The task runs no code of users and leaves nothing behind, so its process may have done others before
+                and may do others after it.
+        """
         answer: Future[dict[str, Any]] = Future()
         with self._lock:
             if self._zygote.poll() is not None:
@@ -110,6 +118,7 @@ class DriverPool:
                 "cwd": str(cwd),
                 "env": dict(env or {}),
                 "unset": list(unset),
+                "reusable": reusable,
             },
         }
         try:
@@ -127,9 +136,9 @@ class DriverPool:
             raise FiresteelError(f"cannot start a driver process: {found['error']}")
         driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]))
         with self._lock:
-            early = self._early.pop(found["pid"], None)
+            early = self._early.pop(number, None)
             if early is None:
-                self._running[found["pid"]] = driver
+                self._running[number] = driver
         if early is not None:
             driver.exited.set_result(early)
         return driver

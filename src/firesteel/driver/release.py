@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 from firesteel.driver.attempt import AttemptDirectory
+from firesteel.spark.leftovers import QUIET_SECONDS, end_sessions
 from firesteel.spark.session import EngineSession, quiet_client_logs
 
 
@@ -15,7 +17,10 @@ def main(args: dict[str, Any]) -> int:
     spec = directory.read_spec()
     if spec.engine is not None:
         quiet_client_logs()
-        for session_id in directory.session_ids(spec.attempt):
-            session = EngineSession(spec.engine.remote(session_id))
-            session.client.release_session()
+        ids = directory.session_ids(spec.attempt)
+        sessions = {session_id: EngineSession(spec.engine.remote(session_id)) for session_id in ids}
+        operations = [spec.attempt.operation_id(sink.name) for sink in spec.graph.sinks]
+        if not end_sessions(spec.engine, sessions, operations, quiet=args.get("quiet") or QUIET_SECONDS):
+            sys.stderr.write("jobs of the attempt run on after their session was released\n")
+            return 1
     return 0

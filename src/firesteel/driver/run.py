@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
 from firesteel.processes import ProcessIdentity
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
+from firesteel.spark.leftovers import end_sessions
 from firesteel.spark.metrics import harvest
 from firesteel.spark.session import EngineSession, quiet_client_logs
 
@@ -45,9 +47,11 @@ def main(args: dict[str, Any]) -> int:
         return NOT_MINE
     log = EventLog(directory.events)
     cancel = CancelSwitch()
+    work = _Work(directory, log)
+    _WORK.append(work)
     try:
         cancel.install()
-        result = _run(directory, log, cancel)
+        result = _run(work, cancel)
     except Cancelled:
         result = _record(directory, log, AttemptResult(AttemptState.CANCELED, ended_at=time.time()))
     except BaseException as error:
@@ -58,13 +62,37 @@ def main(args: dict[str, Any]) -> int:
     return EXIT_CODES[result.state]
 
 
-def _run(directory: AttemptDirectory, log: EventLog, cancel: CancelSwitch) -> AttemptResult:
-    spec = directory.read_spec()
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """What a process has of the attempt that it is at."""
+
+    directory: AttemptDirectory
+    log: EventLog
+    over: threading.Event = dataclasses.field(default_factory=threading.Event)
+    """For the threads that look after it."""
+
+
+_WORK: list[_Work] = []
+
+
+def let_go() -> bool:
+    """After a `main` that gave 0: whether this process has nothing of the attempt any more, and can do another."""
+    work = _WORK.pop()
+    work.over.set()
+    if not work.directory.let_go():
+        return False
+    work.log.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return True
+
+
+def _run(work: _Work, cancel: CancelSwitch) -> AttemptResult:
+    spec = work.directory.read_spec()
     if spec.engine is not None:
-        _watch_engine(spec.engine, directory, log)
+        _watch_engine(spec.engine, work)
     if spec.graph.script is not None:
-        return _run_script(spec, log, directory)
-    return _run_graph(spec, log, cancel, directory)
+        return _run_script(spec, work.log, work.directory)
+    return _run_graph(spec, work.log, cancel, work.directory)
 
 
 def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -> AttemptResult:
@@ -111,23 +139,26 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
             raise locate(compiled, error, fallback=_sink_of(error)) from error
     except BaseException:
         with contextlib.suppress(Cancelled):
-            session.interrupt()
             if compiled is not None:
+                session.interrupt()
                 with contextlib.suppress(Exception):
                     compiled.release()
             with contextlib.suppress(Exception):
-                session.client.release_session()
-                directory.released.touch(mode=0o600)
+                operations = [spec.attempt.operation_id(sink.name) for sink in graph.sinks]
+                if end_sessions(spec.engine, {spec.attempt.session_id: session}, operations):
+                    directory.released.touch(mode=0o600)
+                else:
+                    sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
         raise
     result = _record(directory, log, dataclasses.replace(result, ended_at=time.time()))
     # What follows tells more about a job that is done; nothing depends on it.
-    _exit_after(TIDY_SECONDS, EXIT_CODES[result.state])
-    with contextlib.suppress(Exception):
-        compiled.release()
-        book = book_of(directory.jobs, spec.engine.engine_id)
-        if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
-            directory.write_operators(harvest(spec.engine, spec.attempt, graph))
-    session.close()
+    with _leaving_after(TIDY_SECONDS, EXIT_CODES[result.state]):
+        with contextlib.suppress(Exception):
+            compiled.release()
+            book = book_of(directory.jobs, spec.engine.engine_id)
+            if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
+                directory.write_operators(harvest(spec.engine, spec.attempt, graph))
+        session.close()
     return result
 
 
@@ -149,15 +180,19 @@ def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -
     return _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time()))
 
 
-def _exit_after(seconds: float, code: int) -> None:
-    def leave() -> None:
-        time.sleep(seconds)
-        os._exit(code)
+@contextlib.contextmanager
+def _leaving_after(seconds: float, code: int) -> Iterator[None]:
+    """The process ends when these lines take longer."""
+    limit = threading.Timer(seconds, os._exit, [code])
+    limit.daemon = True
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
 
-    threading.Thread(target=leave, name="tidy-limit", daemon=True).start()
 
-
-def _watch_engine(engine: EngineRecord, directory: AttemptDirectory, log: EventLog) -> None:
+def _watch_engine(engine: EngineRecord, work: _Work) -> None:
     """PySpark waits ten minutes for a server that is gone; we know at once when its process is."""
     process = engine.process
     if process is None:
@@ -165,13 +200,15 @@ def _watch_engine(engine: EngineRecord, directory: AttemptDirectory, log: EventL
 
     def watch() -> None:
         while process.alive:
-            time.sleep(0.5)
+            if work.over.wait(0.5):
+                return
         # The main thread may be about to tell of the same loss in better words, or just have finished.
-        time.sleep(0.3)
+        if work.over.wait(0.3):
+            return
         failure = Failure(
             FailureKind.ENGINE_LOST, f"the Spark engine {engine.engine_id} (pid {process.pid}) is gone; see its log"
         )
-        result = _record(directory, log, AttemptResult(AttemptState.FAILED, failure, time.time()))
+        result = _record(work.directory, work.log, AttemptResult(AttemptState.FAILED, failure, time.time()))
         if result.failure is failure:
             os._exit(EXIT_CODES[AttemptState.FAILED])
 

@@ -14,6 +14,7 @@ from firesteel.driver import artifacts, gateway, relative_paths
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, Script
+from firesteel.spark.leftovers import end_leftovers
 from firesteel.spark.script_api import ARCHIVES
 from firesteel.spark.session import EngineSession
 
@@ -38,9 +39,16 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
         relative_paths.for_connect(Path.cwd())
     try:
         _run(program)
-    finally:
-        if _release(ConnectSession):
-            directory.released.touch(mode=0o600)
+    except BaseException:
+        # Interrupted in the middle of something: what it was at may go on by itself.
+        with contextlib.suppress(Exception):
+            released = _release(ConnectSession)
+            sessions = directory.session_ids(spec.attempt)
+            if end_leftovers(engine, sessions, ()) and released:
+                directory.released.touch(mode=0o600)
+        raise
+    if _release(ConnectSession):
+        directory.released.touch(mode=0o600)
 
 
 def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:

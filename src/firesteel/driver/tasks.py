@@ -13,3 +13,6 @@ TASKS: dict[str, Callable[[dict[str, Any]], int]] = {
     "release": release.main,
     "train": training.main,
 }
+
+let_go = run.let_go
+"""After a task that ended with 0: whether this process is as if it had never done it, and may do another."""

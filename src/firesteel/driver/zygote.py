@@ -4,8 +4,10 @@ Importing the Spark Connect client takes most of a second; a fork of a process t
 zygote holds no gRPC channel and starts no thread, which is what makes forking it safe. It runs no user code: each child
 becomes its own session and process group first, so that it lives on when the zygote or the control plane dies (I8).
 
+A child whose task ran no user code and left nothing behind waits for the next task of that kind (see `children`).
+
 Protocol: JSON lines over one socket. Requests `{"id", "spawn": {...}}`, answers `{"id", "pid", "started"}` or
-`{"id", "error"}`, and `{"exited": pid, "status", "max_rss_kb"}` whenever a child ended.
+`{"id", "error"}`, and `{"exited": id, "status", "max_rss_kb"}` whenever a task ended.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import selectors
 import signal
 import socket
 import sys
-import traceback
+import time
 from typing import Any
 
-from firesteel.processes import ProcessIdentity
+from firesteel.driver.children import Child, Children
 
 _PREIMPORT = (
     "firesteel.driver.tasks",
@@ -53,98 +55,96 @@ def main(fd: int) -> None:
         # Keeps the collector of every child from touching, and so copying, the pages that they share.
         gc.collect()
         gc.freeze()
-        _serve(channel)
+        _Zygote(channel).serve()
 
 
-def _serve(channel: socket.socket) -> None:
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_read, False)
-    os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    selector = selectors.DefaultSelector()
-    selector.register(channel, selectors.EVENT_READ)
-    selector.register(wake_read, selectors.EVENT_READ)
-    _send(channel, {"ready": os.getpid()})
-    buffer = b""
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj == wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake_read, 4096)
-                _reap(channel)
+class _Zygote:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector = selectors.DefaultSelector()
+        self._children = Children((channel.fileno(), self._wake_read, self._wake_write))
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._selector.register(self._channel, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._send({"ready": os.getpid()})
+        buffer = b""
+        while True:
+            for key, _ in self._selector.select(self._children.until_next_dismissal(time.monotonic())):
+                if key.fileobj == self._wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
+                    self._reap()
+                elif isinstance(key.data, Child):
+                    self._listen(key.data)
+                else:
+                    data = self._channel.recv(1 << 16)
+                    if not data:
+                        return  # whoever asked for drivers is gone; the drivers are not, but for those that wait
+                    buffer += data
+                    *lines, buffer = buffer.split(b"\n")
+                    for line in lines:
+                        self._handle(json.loads(line))
+            for child in self._children.dismiss_idle(time.monotonic()):
+                self._hang_up(child)
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        number, spawn = request["id"], request["spawn"]
+        if spawn.get("reusable") and (child := self._children.give(number, spawn)) is not None:
+            self._send({"id": number, "pid": child.pid, "started": child.started})
+            return
+        try:
+            child = self._children.fork(number, spawn)
+        except OSError as error:
+            self._send({"id": number, "error": str(error)})
+            return
+        if child.line is not None:
+            self._selector.register(child.line, selectors.EVENT_READ, child)
+        self._send({"id": number, "pid": child.pid, "started": child.started})
+
+    def _listen(self, child: Child) -> None:
+        """A child says one thing only: that it has done its task and can do another."""
+        assert child.line is not None
+        try:
+            said = child.line.recv(64)
+        except OSError:
+            said = b""
+        if not said:
+            self._hang_up(child)
+            self._children.lost_line(child)
+            return
+        task = self._children.rests(child, time.monotonic())
+        if task is not None:
+            self._send({"exited": task, "status": 0, "max_rss_kb": 0})
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if (child := self._children.ended(pid)) is None:
                 continue
-            data = channel.recv(1 << 16)
-            if not data:
-                return  # whoever asked for drivers is gone; the drivers are not
-            buffer += data
-            *lines, buffer = buffer.split(b"\n")
-            for line in lines:
-                _handle(channel, json.loads(line), inherited=(wake_read, wake_write))
+            self._hang_up(child)
+            if child.task is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._send({"exited": child.task, "status": code, "max_rss_kb": usage.ru_maxrss})
 
+    def _hang_up(self, child: Child) -> None:
+        if child.line is not None and child.line.fileno() >= 0:
+            self._selector.unregister(child.line)
+            child.line.close()
 
-def _handle(channel: socket.socket, request: dict[str, Any], inherited: tuple[int, int]) -> None:
-    try:
-        pid = os.fork()
-    except OSError as error:
-        _send(channel, {"id": request["id"], "error": str(error)})
-        return
-    if pid == 0:
-        code = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            channel.close()
-            for fd in inherited:
-                os.close(fd)
-            code = _become_driver(request["spawn"])
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            # No interpreter shutdown: client threads may wait for a server that is gone.
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):
-                    stream.flush()
-            os._exit(code)
-    identity = ProcessIdentity.of(pid)
-    _send(channel, {"id": request["id"], "pid": pid, "started": identity.started if identity else ""})
-
-
-def _become_driver(spawn: dict[str, Any]) -> int:
-    """Make the child a process of its own, point its output to its files, and run its task."""
-    os.setsid()
-    with open(os.devnull, "rb") as null:
-        os.dup2(null.fileno(), 0)
-    for fd, name in ((1, "stdout"), (2, "stderr")):
-        target = os.open(spawn[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(target, fd)
-        os.close(target)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
-    os.chdir(spawn["cwd"])
-    os.environ.update(spawn.get("env", {}))
-    for name in spawn.get("unset", ()):
-        os.environ.pop(name, None)
-    tasks = importlib.import_module("firesteel.driver.tasks")
-    code: int = tasks.TASKS[spawn["task"]](spawn["args"])
-    return code
-
-
-def _reap(channel: socket.socket) -> None:
-    while True:
-        try:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        message = {"exited": pid, "status": os.waitstatus_to_exitcode(status), "max_rss_kb": usage.ru_maxrss}
-        with contextlib.suppress(OSError):
-            _send(channel, message)
-
-
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
-    channel.sendall(json.dumps(message).encode() + b"\n")
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the end of the channel is noticed where it is read
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
 
 
 if __name__ == "__main__":

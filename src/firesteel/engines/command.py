@@ -90,7 +90,9 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
     if ui:
         required |= {
             "spark.ui.port": str(record.ui_port),
-            "spark.ui.killEnabled": "false",
+            # For jobs that an interrupt has missed (see spark.leftovers). Nobody gets that far without the key of the filter.
+            "spark.ui.killEnabled": "true",
+            "spark.ui.threadDumpsEnabled": "true",
             "spark.ui.filters": "org.apache.spark.ui.JWSFilter",
             "spark.org.apache.spark.ui.JWSFilter.param.secretKey": record.ui_secret,
         }

@@ -326,3 +326,8 @@ def function_refs(graph: JobGraph) -> Iterable[tuple[str, str, str]]:
             yield v.name, "foreach_batch", v.foreach_batch
         if isinstance(v, Source | Sink) and v.format and ":" in v.format:
             yield v.name, "format", v.format
+
+
+def runs_user_code(graph: JobGraph) -> bool:
+    """Whether anything but Spark's own operators works for this graph, in the driver or on the engine."""
+    return graph.script is not None or graph.settings.artifacts != Artifacts() or any(function_refs(graph))

@@ -39,7 +39,7 @@ from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.driver.watch import ended
 from firesteel.errors import EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
-from firesteel.jobgraph.model import JobGraph, ScriptApi
+from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.plan import RunPlan
@@ -60,12 +60,17 @@ CLAIM_SECONDS = 5.0
 FIND_SECONDS = 0.5
 CANCEL_SECONDS = 6.0
 """The longest grace after a cancel: what follows must be over ten seconds after the cancel was asked for."""
-RELEASE_SECONDS = 3.0
+RELEASE_SECONDS = 3.5
+LAST_QUIET_SECONDS = 2.0
+"""The last look at what an attempt may have left, which nobody waits for, takes its time (see spark.leftovers)."""
+PATIENT_RELEASE_SECONDS = 10.0
+"""How long the end of a session is waited for when nothing may go on without it, on an engine that is busy."""
 TIDY_SECONDS = 2.0
 DRIVER_TIDY_SECONDS = 15.0
 """How long a driver that has written its result may take to be gone; it ends itself before that."""
 CHECKPOINT_POLL_SECONDS = 0.2
 COPY_THREADS = 4
+LET_GO_POLL_SECONDS = 1.0
 POLL_SECONDS = 0.05
 
 
@@ -159,7 +164,7 @@ class LocalAttemptExecutor:
         attempt = deployment.attempt
         directory = self._directory(attempt)
         child = self._drivers.get(attempt)
-        if child is not None and child.process.alive:
+        if child is not None and not child.exited.done() and child.process.alive:
             return
         wished = deployment.graph.settings.directory
         cwd = Path(wished) if wished and Path(wished).is_dir() else self._root / attempt.job_id
@@ -178,6 +183,7 @@ class LocalAttemptExecutor:
                 stderr=directory.stderr,
                 cwd=cwd,
                 env={"PYSPARK_PYTHON": self._python, "PYTHONUNBUFFERED": "1"},
+                reusable=deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph),
                 timeout=self._configuration.driver.start_timeout,
             )
         except (OSError, FiresteelError) as error:
@@ -255,14 +261,14 @@ class LocalAttemptExecutor:
             await asyncio.sleep(next(delays))
 
     async def _told(self, attempt: AttemptId, driver: ProcessIdentity) -> AttemptResult | None:
-        """The result of an attempt that FINISHED, as soon as its driver has written it; None once the driver has ended.
+        """The result of an attempt that FINISHED, as soon as its driver has written it; None once the driver is done.
 
         What a driver does after that only tells more about the job. Other results wait for its end: there may be work on
         the engine that has to be ended first.
         """
         told = self._awaited.setdefault(attempt, asyncio.Event())
         told.set()  # it may have rung before anybody listened
-        gone = asyncio.ensure_future(ended(driver))
+        gone = asyncio.ensure_future(self._done(attempt, driver))
         try:
             while not gone.done():
                 rung = asyncio.ensure_future(told.wait())
@@ -278,6 +284,29 @@ class LocalAttemptExecutor:
             gone.cancel()
             self._awaited.pop(attempt, None)
 
+    async def _done(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
+        """Return once `driver` has ended, or is done with the attempt."""
+        child = self._drivers.get(attempt)
+        gone: asyncio.Future[Any] = asyncio.ensure_future(ended(driver))
+        told: asyncio.Future[Any] | None = None
+        if child is not None and child.process == driver:
+            # Shielded: cancelling the wrapper would cancel the pool's own future.
+            told = asyncio.ensure_future(asyncio.shield(asyncio.wrap_future(child.exited)))
+        try:
+            while not gone.done():
+                # One that another leader has started tells us nothing when it goes on to the next attempt.
+                waiting = [gone, told] if told else [gone]
+                patience = None if told else LET_GO_POLL_SECONDS
+                await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if told is not None and told.done():
+                    return
+                if told is None and not await self._run(lambda: self._directory(attempt).read_driver() == driver):
+                    return
+        finally:
+            gone.cancel()
+            if told is not None:
+                told.cancel()
+
     def _heard(self, attempt: AttemptId) -> None:
         if (awaited := self._awaited.get(attempt)) is not None:
             awaited.set()
@@ -285,7 +314,7 @@ class LocalAttemptExecutor:
     async def _tidy(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
         """See a driver off whose result is known."""
         try:
-            await self._see_off(driver)
+            await self._see_off(attempt, driver)
             await self._run(self._settle, attempt)
         except (FiresteelError, OSError) as error:
             logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
@@ -293,14 +322,19 @@ class LocalAttemptExecutor:
             self._dismiss(attempt, self._drivers.get(attempt))
             self._tidying.pop(attempt, None)
 
-    async def _see_off(self, driver: ProcessIdentity) -> None:
+    async def _see_off(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
         """Its result is final; what it does after that must not take for ever."""
-        group = await self._run(group_of, driver)
         try:
             async with asyncio.timeout(DRIVER_TIDY_SECONDS):
-                await ended(driver)
+                await self._done(attempt, driver)
         except TimeoutError:
-            await self._run_urgently(kill, driver, group)
+            await self._run_urgently(self._end_driver, attempt)
+
+    def _end_driver(self, attempt: AttemptId, grace: float = 0.0) -> None:
+        """End who is still at an attempt that has its result."""
+        for driver, group in self._bound(attempt):
+            driver.wait(grace)
+            kill(driver, group)
 
     def _tidying_failed(self, error: BaseException) -> None:
         logger.error("a driver could not be seen off: %s", error, exc_info=error)
@@ -314,7 +348,7 @@ class LocalAttemptExecutor:
         directory = self._directory(attempt)
         driver = await self._run(lambda: directory.read_driver() if directory.result.exists() else None)
         if driver is not None and await self._run(lambda: driver.alive):
-            await self._see_off(driver)
+            await self._see_off(attempt, driver)
 
     def _settle(
         self,
@@ -341,18 +375,33 @@ class LocalAttemptExecutor:
             result = directory.read_result()
             self._end_jvms(attempt, grace=3.0 if result else 0.5)
             if result is None:
-                self._release(directory, unreachable=unreachable)
+                self._release(directory, unreachable=unreachable, patient=fencing)
                 result = result_of(directory, driver, ending)
                 directory.write_result(result)
-            elif fencing and result.state is not AttemptState.FINISHED:
-                # A driver that failed because of its engine may not have been able to end its work there.
-                self._release(directory, unreachable=unreachable)
+            elif result.state is not AttemptState.FINISHED:
+                # A driver that failed because of its engine may not have been able to end its work there. The result stands;
+                # that nothing runs on must be certain before the next attempt.
+                try:
+                    self._release(directory, unreachable=unreachable, patient=fencing)
+                except EngineLostError as error:
+                    if fencing:
+                        raise
+                    logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
         self._dismiss(attempt, self._drivers.get(attempt))
         return result
 
-    def _release(self, directory: AttemptDirectory, *, unreachable: bool = False) -> None:
+    def _release(
+        self,
+        directory: AttemptDirectory,
+        *,
+        unreachable: bool = False,
+        patient: bool = False,
+        last: bool = False,
+    ) -> None:
         """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
-        if directory.released.exists() or not directory.driver.exists() or not directory.spec.exists():
+        if not directory.driver.exists() or not directory.spec.exists():
+            return
+        if directory.released.exists() and not last:
             return
         try:
             engine = directory.read_spec().engine
@@ -366,14 +415,15 @@ class LocalAttemptExecutor:
         log = directory.root / "release.log"
         helper = self._pool().spawn(
             "release",
-            {"directory": str(directory.root)},
+            {"directory": str(directory.root), "quiet": LAST_QUIET_SECONDS if last else None},
             stdout=log,
             stderr=log,
             cwd=directory.root,
             timeout=self._configuration.driver.start_timeout,
         )
         try:
-            if helper.exited.result(timeout=RELEASE_SECONDS).status == 0:
+            patience = PATIENT_RELEASE_SECONDS if patient and not unreachable else RELEASE_SECONDS
+            if helper.exited.result(timeout=patience).status == 0:
                 directory.released.touch(mode=0o600)
                 return
         except FutureTimeout:
@@ -414,7 +464,7 @@ class LocalAttemptExecutor:
         warming = asyncio.ensure_future(self._run(self._pool))
         warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         while True:
-            for driver, group in await self._run_urgently(self._alive, attempt):
+            for driver, group in await self._run_urgently(self._bound, attempt):
                 driver.signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(grace):
@@ -454,10 +504,8 @@ class LocalAttemptExecutor:
         called_off = call_off(directory, guard)
         deadline = time.monotonic() + CLAIM_SECONDS
         while True:
-            for driver, group in self._alive(attempt):
-                if not called_off:
-                    driver.wait(TIDY_SECONDS)  # it has its result, and is about to go
-                kill(driver, group)
+            # One that has its result is about to go.
+            self._end_driver(attempt, grace=0.0 if called_off else TIDY_SECONDS)
             result = self._settle(attempt, fencing=True, unreachable=unreachable)
             if result is not None:
                 return result
@@ -469,10 +517,18 @@ class LocalAttemptExecutor:
                     "driver nor lets go; if that process hangs, end it"
                 )
 
-    def _alive(self, attempt: AttemptId) -> list[tuple[ProcessIdentity, list[ProcessIdentity]]]:
-        """Each live driver of the attempt, with the processes that it has started."""
+    def _bound(self, attempt: AttemptId) -> list[tuple[ProcessIdentity, list[ProcessIdentity]]]:
+        """Each live process that is at the attempt, and will not be at another one after it: they may be ended.
+
+        With each, the processes that it has started. See AttemptDirectory.let_go for why the mark comes first.
+        """
+        directory = self._directory(attempt)
+        if directory.root.is_dir():
+            directory.dismissal.touch(mode=0o600)
+        known = {directory.read_driver()}
         child = self._drivers.get(attempt)
-        known = {child.process if child else None, self._directory(attempt).read_driver()}
+        if child is not None and not directory.result.exists():
+            known.add(child.process)  # it may not have taken the attempt yet
         return [(d, group_of(d)) for d in known if d is not None and d.alive]
 
     # -- looking --------------------------------------------------------------------------------------------------
@@ -564,9 +620,12 @@ class LocalAttemptExecutor:
         if not directory.result.exists():
             # What keeps a late driver from running this goes away below; a result takes its place.
             self._fence(attempt)
+        elif (result := directory.read_result()) is not None and result.state is not AttemptState.FINISHED:
+            # Only the spec knows where its session is, and the spec goes away below.
+            self._release(directory, patient=True, last=True)
         self._end_jvms(attempt, grace=3.0)
         shutil.rmtree(self._root / attempt.job_id / "artifacts", ignore_errors=True)
-        requests = (directory.stop_request, directory.cancel_request)
+        requests = (directory.stop_request, directory.cancel_request, directory.dismissal)
         for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
             file.unlink(missing_ok=True)
         with claimed(directory.root) as mine:

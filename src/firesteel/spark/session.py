@@ -30,6 +30,8 @@ _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, gr
 _SUCCEEDED = pb.GetStatusResponse.OperationStatus.OperationState.OPERATION_STATE_SUCCEEDED
 _RUNNING = pb.GetStatusResponse.OperationStatus.OperationState.OPERATION_STATE_RUNNING
 
+RELEASE_SECONDS = 1.5
+
 RECONNECT_SECONDS = 20.0
 """How long an engine may be out of reach before we call it lost. PySpark's own patience is ten minutes."""
 
@@ -174,6 +176,19 @@ class EngineSession:
         """Stop everything that runs in this session."""
         with contextlib.suppress(Exception):
             self.client.interrupt_all()
+
+    def release(self) -> None:
+        """The engine has confirmed, when this returns, that the session is no more and its id can never be used again."""
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while True:
+            try:
+                self.client.release_session()
+                return
+            except Exception:
+                # Spark refuses while an operation is between two of its states, which it is after an interrupt.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def close(self) -> None:
         """Release the session: its work is interrupted and its id can never be used again."""

@@ -1,0 +1,73 @@
+"""A cancel that comes while Spark is still planning ends the job that Spark would start after it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import Cluster, graph_of
+from tests.jobmaster.test_local_executor import Leader, leading
+
+from firesteel.driver.attempt import AttemptState
+from firesteel.driver.pool import DriverPool
+from firesteel.engines.api import EngineApi
+from firesteel.jobgraph.model import JobGraph
+from firesteel.types import AttemptId
+
+
+def endless() -> JobGraph:
+    return graph_of(
+        {
+            "kind": "sql",
+            "name": "a",
+            "query": "SELECT max(sha2(CAST(id AS STRING), 512)) AS m FROM range(0, 10000000000, 1, 5000)",
+        },
+        {"kind": "sink", "name": "o", "input": "a", "format": "noop", "mode": "overwrite"},
+    )
+
+
+def seen(cluster: Cluster, attempt: AttemptId) -> list[str]:
+    """All that the engine still has of the attempt."""
+    api = EngineApi(cluster.engine())
+    jobs = [f"job {j['jobId']}" for j in api.get("jobs") if _is_of(attempt, j["jobTags"]) and j["status"] == "RUNNING"]
+    threads = [t["threadName"] for t in api.get("executors/driver/threads")]
+    return jobs + [t for t in threads if t.endswith(attempt.operation_id("o"))]
+
+
+def _is_of(attempt: AttemptId, tags: list[str]) -> bool:
+    return any(attempt.session_id in tag for tag in tags)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("killed", [False, True], ids=["cancelled", "its driver killed"])
+def test_nothing_runs_on_after_a_cancel_at_any_moment(cluster: Cluster, tmp_path: Path, killed: bool) -> None:
+    async def ended_at(leader: Leader, moment: float) -> None:
+        attempt = await leader.start(endless(), cluster.engine())
+        await leader.runs(attempt)
+        await asyncio.sleep(moment)
+        if killed:
+            driver = leader.directory(attempt).read_driver()
+            assert driver is not None
+            driver.signal(9)
+            assert (await leader.executor.wait(attempt)).state is AttemptState.FAILED
+        else:
+            await leader.executor.cancel(attempt)
+            assert (await leader.executor.wait(attempt)).state is AttemptState.CANCELED
+        # At the latest when the attempt is forgotten, nothing of it is left.
+        await leader.executor.forget(attempt)
+
+        # Spark's own account of a job that was killed comes a moment later.
+        deadline = time.monotonic() + 15
+        while left := await asyncio.to_thread(seen, cluster, attempt):
+            assert time.monotonic() < deadline, (moment, left)
+            await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        with DriverPool() as pool:
+            async with leading(cluster.configuration, tmp_path / "jobs", pool) as leader:
+                for moment in (0.0, 0.02, 0.05, 0.1, 0.2, 0.5):
+                    await ended_at(leader, moment)
+
+    asyncio.run(main())
