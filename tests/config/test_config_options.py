@@ -139,10 +139,10 @@ def test_an_attribute_of_no_known_kind_fails_where_it_is_declared() -> None:
 
 
 def test_every_section_is_an_attribute_of_the_configuration_named_as_its_prefix() -> None:
-    """`rows` finds a section by the first part of a key."""
+    """`rows` finds a section by the last part of its prefix."""
     hints = get_type_hints(Configuration)
     typed = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
-    assert typed == {section.PREFIX.replace("-", "_"): section for section in SECTIONS}
+    assert typed == {section.PREFIX.rpartition(".")[2].replace("-", "_"): section for section in SECTIONS}
 
 
 def test_every_default_is_a_value_that_could_be_written() -> None:

@@ -1,13 +1,20 @@
-"""A node in a process of its own: `ha_child.py <put|lead> <database> <lease>`. Says on stdout what happens to it."""
+"""A node in a process of its own: `ha_child.py <put|lead|stop> <database> <lease> [<cluster id>] [elsewhere]`.
+
+Says on stdout what happens to it. The database is a file or a URL; `elsewhere` is a host of another name; `stop` stops itself
+in the middle of a transaction.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable
 
 from firesteel.errors import FencingError
 from firesteel.ha.protocols import Epoch
+from firesteel.ha.sql import election
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 
@@ -48,14 +55,30 @@ async def put(services: SqlHighAvailabilityServices, epoch: Epoch) -> None:
     await asyncio.gather(*(hand(name) for name in range(16)))
 
 
-async def main(what: str, database: str, lease: float) -> None:
-    services = await SqlHighAvailabilityServices.open(f"sqlite:///{database}", cluster_id="test", lease_duration=lease)
+def stop_in_the_next_transaction(services: SqlHighAvailabilityServices) -> None:
+    """After the row was locked, and before it is let go."""
+
+    def stop(*_: object) -> None:
+        del vars(services._database)["carry_out"]
+        say("stops")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    vars(services._database)["carry_out"] = stop
+
+
+async def main(what: str, database: str, lease: float, cluster_id: str = "test", where: str = "") -> None:
+    if where:
+        vars(election)["this_host"] = lambda: where
+    url = database if "://" in database else f"sqlite:///{database}"
+    services = await SqlHighAvailabilityServices.open(url, cluster_id=cluster_id, lease_duration=lease)
     driver = services.election("child")
     listener = Listener(driver.holds)
     await driver.start(listener)
     epoch = await listener.epoch
     if what == "put":
         await put(services, epoch)
+    if what == "stop":
+        stop_in_the_next_transaction(services)
     await listener.revoked.wait()
     while True:  # until somebody else leads, or this node does once more
         try:
@@ -65,4 +88,4 @@ async def main(what: str, database: str, lease: float) -> None:
             await asyncio.Event().wait()
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
+asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3]), *sys.argv[4:]))

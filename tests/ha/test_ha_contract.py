@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 from tests.contracts import ha_contract
 from tests.contracts.ha_contract import LONG_LEASE, Backend
+from tests.ha.kubernetes_nodes import KubernetesCluster
+from tests.ha.zookeeper_nodes import ZooKeeperCluster
+from tests.needs import ROOT
 
+from firesteel.concurrency import OwnedTasks
+from firesteel.config import load_configuration
 from firesteel.ha.memory import MemoryHighAvailabilityServices
 from firesteel.ha.protocols import HighAvailabilityServices, LeaderElectionDriver
+from firesteel.ha.services import open_high_availability
 from firesteel.ha.sql.election import SqlLeaderElectionDriver
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
@@ -31,12 +38,13 @@ class MemoryBackend:
 class SqlBackend:
     """Each node has its own connections and threads, as in a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
-        self._url = f"sqlite:///{directory / 'cluster.db'}"
+    def __init__(self, url: str, cluster_id: str = "test") -> None:
+        self._url = url
+        self._cluster_id = cluster_id
         self._nodes: list[HighAvailabilityServices] = []
 
     async def open(self, *, lease: float = LONG_LEASE) -> HighAvailabilityServices:
-        node = await SqlHighAvailabilityServices.open(self._url, cluster_id="test", lease_duration=lease)
+        node = await SqlHighAvailabilityServices.open(self._url, cluster_id=self._cluster_id, lease_duration=lease)
         self._nodes.append(node)
         return node
 
@@ -49,9 +57,61 @@ class SqlBackend:
             await node.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+class FactoryBackend:
+    """The example of a third party's backend, opened by what the configuration names."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(ROOT / "examples" / "ha_backend"))
+        self._directory = directory
+        self._nodes: list[HighAvailabilityServices] = []
+
+    async def open(self, *, lease: float = LONG_LEASE) -> HighAvailabilityServices:
+        overrides = {
+            "high-availability.type": "firesteel_directory_ha:open_backend",
+            "high-availability.storageDir": str(self._directory),
+            "high-availability.lease-duration": f"{round(lease * 1000)} ms",
+        }
+        configuration = load_configuration(
+            overrides=overrides, environ={"HOME": str(self._directory)}, cwd=self._directory
+        )
+        node = await open_high_availability(configuration)
+        self._nodes.append(node)
+        return node
+
+    def pause(self, driver: LeaderElectionDriver) -> None:
+        tasks = vars(driver)["_tasks"]
+        assert isinstance(tasks, OwnedTasks)
+        tasks.cancel()
+
+    async def close(self) -> None:
+        for node in self._nodes:
+            await node.close()
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.integration, pytest.mark.xdist_group("postgresql")]),
+        pytest.param("zookeeper", marks=pytest.mark.xdist_group("zookeeper")),
+        "factory",
+        pytest.param("kubernetes", marks=[pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]),
+    ]
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    return MemoryBackend() if request.param == "memory" else SqlBackend(tmp_path)
+    match request.param:
+        case "memory":
+            return MemoryBackend()
+        case "postgresql":
+            return SqlBackend(request.getfixturevalue("postgresql_url"), f"contract-{uuid.uuid4().hex}")
+        case "zookeeper":
+            return ZooKeeperCluster(request.getfixturevalue("zookeeper").hosts, tmp_path)
+        case "factory":
+            return FactoryBackend(tmp_path, request.getfixturevalue("monkeypatch"))
+        case "kubernetes":
+            return KubernetesCluster(request.getfixturevalue("kubernetes"), tmp_path)
+        case _:
+            return SqlBackend(f"sqlite:///{tmp_path / 'cluster.db'}")
 
 
 class TestStateStore(ha_contract.StateStoreContract):

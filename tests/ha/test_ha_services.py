@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.contracts.ha_contract import Recorder, eventually
 
 from firesteel.config import load_configuration
-from firesteel.errors import FencingError, InvalidConfigError, StoreUnavailableError
+from firesteel.errors import FencingError, InvalidConfigError, StoreBrokenError, StoreUnavailableError
 from firesteel.ha.memory import MemoryHighAvailabilityServices
-from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener, Stored
+from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderInformation, LeaderListener, Stored
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
@@ -171,3 +174,71 @@ def test_memory_expire_makes_the_epoch_stale_and_tells_nobody_until_resume() -> 
         await services.store.put("a", b"", epoch=listener.epochs[1])
 
     asyncio.run(main())
+
+
+async def open_factory(tmp_path: Path, name: str) -> HighAvailabilityServices:
+    overrides = {"high-availability.type": name, "data.dir": str(tmp_path)}
+    configuration = load_configuration(overrides=overrides, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
+    return await open_high_availability(configuration)
+
+
+FACTORY = """
+from firesteel.errors import StoreBrokenError
+from firesteel.ha.memory import MemoryHighAvailabilityServices
+
+NUMBER = 1
+seen = []
+
+async def open_backend(configuration):
+    seen.append(configuration.high_availability.cluster_id)
+    return MemoryHighAvailabilityServices()
+
+async def broken(configuration):
+    raise StoreBrokenError("no power")
+"""
+
+
+@pytest.fixture
+def factory_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of a third party, under a name that no other test has used."""
+    name = f"third_party_{uuid.uuid4().hex}"
+    (tmp_path / f"{name}.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("separator", [":", "."])
+def test_factory_is_called_with_the_configuration(tmp_path: Path, factory_module: str, separator: str) -> None:
+    async def main() -> None:
+        services = await open_factory(tmp_path, f"{factory_module}{separator}open_backend")
+        assert isinstance(services, MemoryHighAvailabilityServices)
+        await services.close()
+
+    asyncio.run(main())
+    assert sys.modules[factory_module].seen == ["default"]
+
+
+@pytest.mark.parametrize("name", ["{}:nothing", "{}:NUMBER", "{}_not:open_backend", "{}:open_backend.x"])
+def test_factory_that_is_none_is_a_mistake_in_the_configuration(tmp_path: Path, factory_module: str, name: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"high-availability\.type") as raised:
+        asyncio.run(open_factory(tmp_path, name.format(factory_module)))
+    assert factory_module in str(raised.value)
+
+
+def test_factory_whose_module_lacks_something_says_what(
+    tmp_path: Path, factory_module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{factory_module}.py").write_text("import a_library_that_is_not_here")
+    with pytest.raises(InvalidConfigError, match=r"a_library_that_is_not_here.*install it on every node"):
+        asyncio.run(open_factory(tmp_path, f"{factory_module}:open_backend"))
+
+
+def test_errors_of_a_factory_are_its_own(tmp_path: Path, factory_module: str) -> None:
+    with pytest.raises(StoreBrokenError, match="no power"):
+        asyncio.run(open_factory(tmp_path, f"{factory_module}:broken"))
+
+
+def test_what_is_neither_a_type_nor_a_factory_is_refused_when_the_configuration_is_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match=r"package\.module:name"):
+        asyncio.run(open_factory(tmp_path, "zoo-keeper"))

@@ -24,9 +24,9 @@ from firesteel.errors import (
     StoreUnavailableError,
 )
 from firesteel.ha.protocols import Epoch
-from firesteel.ha.sql import database as database_module
-from firesteel.ha.sql.database import Database
+from firesteel.ha.sql import sqlite as database_module
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.ha.sql.sqlite import SqliteDatabase as Database
 
 NOBODY = 65534
 
@@ -222,6 +222,7 @@ def by_page_limit(services: SqlHighAvailabilityServices) -> tuple[Callable[[], N
     """(fill, make space) by SQLite's own limit of the size of a database."""
 
     def pragma(limit: str) -> None:
+        assert isinstance(services._database, Database)
         with contextlib.closing(services._database._writing.raw_connection()) as raw:
             cursor = raw.cursor()
             cursor.execute(f"PRAGMA max_page_count={limit}")
@@ -348,7 +349,7 @@ def test_database_that_stays_locked_while_it_is_opened(tmp_path: Path, monkeypat
     ("url", "message"),
     [
         ("cluster.db", "not a database URL"),
-        ("postgresql://user:hunter2@host/db", "'postgresql' are not supported"),
+        ("mysql://user:hunter2@host/db", "'mysql' are not supported"),
         ("nonsense://user:hunter2@host/db", "'nonsense' are not supported"),
         ("sqlite://", "names no plain file"),
         ("sqlite:///:memory:", "names no plain file"),

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from tests.contracts.ha_contract import LONG_LEASE, Recorder
 
 from firesteel.errors import FencingError, StoreError, StoreUnavailableError, VersionConflictError
 from firesteel.ha.protocols import NEW, Epoch, Stored
-from firesteel.ha.sql import database as database_module
-from firesteel.ha.sql.database import Database
+from firesteel.ha.sql import sqlite as database_module
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.ha.sql.sqlite import SqliteDatabase as Database
 
 
 @contextlib.asynccontextmanager
@@ -57,10 +57,15 @@ def held(services: SqlHighAvailabilityServices) -> Iterator[None]:
         release.set()
 
 
+def writing(services: SqlHighAvailabilityServices) -> Engine:
+    assert isinstance(services._database, Database)
+    return services._database._writing
+
+
 def commits(services: SqlHighAvailabilityServices) -> list[None]:
     """Grows with each commit of the writer."""
     seen: list[None] = []
-    event.listen(services._database._writing, "commit", lambda _: seen.append(None))
+    event.listen(writing(services), "commit", lambda _: seen.append(None))
     return seen
 
 
@@ -126,7 +131,7 @@ def test_refused_writes_do_not_spoil_their_group(tmp_path: Path) -> None:
 
 def test_value_that_the_database_refuses_fails_alone(tmp_path: Path) -> None:
     async def test(services: SqlHighAvailabilityServices, epoch: Epoch) -> None:
-        with contextlib.closing(services._database._writing.raw_connection()) as raw:
+        with contextlib.closing(writing(services).raw_connection()) as raw:
             assert isinstance(raw.dbapi_connection, sqlite3.Connection)
             raw.dbapi_connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
         with held(services):
@@ -186,7 +191,7 @@ def test_commits_are_forced_to_the_disk(tmp_path: Path) -> None:
     """The loss of power cannot be tried here; that SQLite was told to expect it can."""
 
     async def test(services: SqlHighAvailabilityServices, epoch: Epoch) -> None:
-        with contextlib.closing(services._database._writing.raw_connection()) as raw:
+        with contextlib.closing(writing(services).raw_connection()) as raw:
             settings = [
                 raw.cursor().execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")
             ]

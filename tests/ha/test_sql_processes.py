@@ -26,9 +26,9 @@ CHILD = Path(__file__).with_name("ha_child.py")
 
 
 class Child:
-    def __init__(self, what: str, database: Path, lease: float) -> None:
+    def __init__(self, what: str, database: Path | str, lease: float, *more: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), what, str(database), str(lease)], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(CHILD), what, str(database), str(lease), *more], stdout=subprocess.PIPE, text=True
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reading = threading.Thread(target=self._read)

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, text
 
 from firesteel.errors import StoreBrokenError
-from firesteel.ha.sql.database import Database
 from firesteel.ha.sql.schema import MIGRATIONS, Migration
+from firesteel.ha.sql.sqlite import SqliteDatabase as Database
 
 
 def version(database: Database) -> int:

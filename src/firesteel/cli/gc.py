@@ -15,7 +15,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, echo_json, new_table, plain
 from firesteel.config import Configuration
-from firesteel.config.sections import HaType
+from firesteel.config.high_availability import HaType
 from firesteel.config.values import seconds, show_seconds
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability
@@ -50,7 +50,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
     several clusters write to one state.checkpoints.dir.
     """
     configuration = given.configuration
-    if configuration.high_availability.type is HaType.NONE:
+    if configuration.high_availability.type == HaType.NONE:
         click.echo(
             "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "
             "files and all checkpoints are left alone.",
@@ -128,7 +128,7 @@ async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
         live=frozenset(),
         retained=frozenset(),
         asked_at=time.time(),
-        cluster_known=configuration.high_availability.type is not HaType.NONE,
+        cluster_known=configuration.high_availability.type != HaType.NONE,
     )
     if not known.cluster_known or not _has_store(configuration):
         yield known
@@ -154,8 +154,10 @@ async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
 
 
 def _has_store(configuration: Configuration) -> bool:
-    """A cluster that was never started has no database, and to look is no reason to make one."""
-    return configuration.high_availability.sql_url is not None or (configuration.data.dir / DATABASE).exists()
+    """A cluster that was never started has no database file, and to look is no reason to make one."""
+    options = configuration.high_availability
+    in_a_file = options.type == HaType.SQL and options.sql_url is None
+    return not in_a_file or (configuration.data.dir / DATABASE).exists()
 
 
 class _Leads:

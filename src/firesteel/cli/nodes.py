@@ -21,7 +21,8 @@ from firesteel.cli.tables import count, echo_json
 from firesteel.client.discovery import LocalCluster, connect, find_local, rest_file
 from firesteel.config import load_configuration
 from firesteel.config.fingerprint import differing, fingerprint
-from firesteel.config.sections import Authentication, HaType
+from firesteel.config.high_availability import HaType
+from firesteel.config.sections import Authentication
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.files import read_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from firesteel.config.loader import Configuration
+from firesteel.config.loader import Configuration, attribute_of
 from firesteel.config.sections import OPTIONS
 
 _OF_CLIENTS = ("client.", "local-cluster.", "rest.port")
@@ -18,7 +18,7 @@ def fingerprint(configuration: Configuration) -> dict[str, str]:
     for option in OPTIONS:
         if option.key.startswith(_OF_CLIENTS) or configuration.origin(option.key) == "default":
             continue
-        section = getattr(configuration, option.key.partition(".")[0].replace("-", "_"))
+        section = getattr(configuration, attribute_of(option))
         value = getattr(section, option.attribute)
         found[option.key] = _digest("" if value is None else option.kind.show(value))
     return found | {key: _digest(value) for key, value in configuration.spark.items()}

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, variable_of
+from firesteel.config.high_availability import HighAvailabilityOptions, KubernetesOptions, ZooKeeperOptions
+from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, Option, variable_of
 from firesteel.config.resolver import resolve, unknown_variable
 from firesteel.config.sections import (
     OPTIONS,
+    SECTIONS,
     BlobOptions,
     CleanupOptions,
     ClientOptions,
@@ -22,7 +24,6 @@ from firesteel.config.sections import (
     DriverOptions,
     EngineOptions,
     HeartbeatOptions,
-    HighAvailabilityOptions,
     JavaOptions,
     JobManagerOptions,
     JobStoreOptions,
@@ -48,6 +49,16 @@ DEFAULT = "default"
 _SPARK_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 
 
+_ATTRIBUTES = {
+    o.key: section.PREFIX.rpartition(".")[2].replace("-", "_") for section in SECTIONS for o in section.OPTIONS
+}
+
+
+def attribute_of(option: Option) -> str:
+    """The attribute of the Configuration that has the section of `option`: the last part of its prefix."""
+    return _ATTRIBUTES[option.key]
+
+
 class Row(NamedTuple):
     """One setting as people see it."""
 
@@ -69,6 +80,8 @@ class Configuration:
     state: StateOptions
     parallelism: ParallelismOptions
     high_availability: HighAvailabilityOptions
+    zookeeper: ZooKeeperOptions
+    kubernetes: KubernetesOptions
     dispatcher: DispatcherOptions
     jobstore: JobStoreOptions
     cleanup_strategy: CleanupOptions
@@ -101,7 +114,7 @@ class Configuration:
     def rows(self) -> Iterator[Row]:
         """Every option in the order of the reference, then the Spark settings by name."""
         for o in OPTIONS:
-            section = getattr(self, o.key.partition(".")[0].replace("-", "_"))
+            section = getattr(self, attribute_of(o))
             yield Row(o.key, o.show(getattr(section, o.attribute)), self.origin(o.key), o.description)
         for key, value in sorted(self.spark.items()):
             shown = MASK if _SPARK_SECRET.search(key) else value
@@ -173,6 +186,8 @@ def load_configuration(
         state=StateOptions.of(values),
         parallelism=ParallelismOptions.of(values),
         high_availability=HighAvailabilityOptions.of(values),
+        zookeeper=ZooKeeperOptions.of(values),
+        kubernetes=KubernetesOptions.of(values),
         dispatcher=DispatcherOptions.of(values),
         jobstore=JobStoreOptions.of(values),
         cleanup_strategy=CleanupOptions.of(values),

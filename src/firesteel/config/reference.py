@@ -54,6 +54,7 @@ _VALUES = """\
 
 | Type | Written as |
 |---|---|
+| backend | `none`, `sql`, `zookeeper`, `kubernetes`, or `package.module:name`. |
 | boolean | `true` or `false`; `yes`, `on`, `no` and `off` work too. |
 | duration | A number and a unit: `500 ms`, `10 s`, `2 min`, `1 h`, `1 d`. The space is optional, the unit is not. |
 | integer | A whole number. |

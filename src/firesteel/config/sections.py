@@ -7,6 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from firesteel.config.high_availability import (
+    HighAvailabilityOptions,
+    KubernetesOptions,
+    ZooKeeperOptions,
+)
 from firesteel.config.option import Section, option
 from firesteel.config.values import (
     Duration,
@@ -226,62 +231,6 @@ class ParallelismOptions(Section, prefix="parallelism"):
         default=None,
         default_text="what Spark chooses",
         description="Parallelism of a job whose graph gives none.",
-        since="0.1",
-    )
-
-
-class HaType(StrEnum):
-    NONE = "none"
-    SQL = "sql"
-
-
-class HighAvailabilityOptions(Section, prefix="high-availability"):
-    """Who leads, and where the cluster keeps what must survive its own death."""
-
-    type: HaType = option(
-        default=HaType.SQL,
-        description=(
-            "`sql` keeps graphs, results and leadership in a database; `none` keeps them in memory, and a restart "
-            "forgets every job."
-        ),
-        since="0.1",
-    )
-    cluster_id: str = option(
-        default="default",
-        description="Nodes of one cluster share it; clusters that share a database differ in it.",
-        since="0.1",
-    )
-    sql_url: str | None = option(
-        key="sql.url",
-        default=None,
-        default_text="an SQLite file in `data.dir`",
-        description="Database of the `sql` type as an SQLAlchemy URL: `sqlite:////absolute/path.db`.",
-        since="0.1",
-        secret=True,
-    )
-    lease_duration: PositiveDuration = option(
-        default=10.0,
-        description=(
-            "How long a leader that is not heard of keeps its leadership; one whose process is gone from this host is "
-            "replaced at once."
-        ),
-        since="0.1",
-    )
-    poll_interval: PositiveDuration = option(
-        default=2.0,
-        description="How often the leader looks for job graphs that somebody else added to or removed from the store.",
-        since="0.1",
-    )
-    retry_initial_backoff: PositiveDuration = option(
-        key="retry.initial-backoff",
-        default=0.05,
-        description="First pause before a store operation that failed in passing is tried again; it doubles each time.",
-        since="0.1",
-    )
-    retry_max_backoff: PositiveDuration = option(
-        key="retry.max-backoff",
-        default=5.0,
-        description="Longest pause between two tries of a store operation.",
         since="0.1",
     )
 
@@ -664,6 +613,8 @@ SECTIONS: tuple[type[Section], ...] = (
     StateOptions,
     ParallelismOptions,
     HighAvailabilityOptions,
+    ZooKeeperOptions,
+    KubernetesOptions,
     DispatcherOptions,
     JobStoreOptions,
     CleanupOptions,

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol, runtime_checkable
 
 from firesteel.errors import StoreError
 from firesteel.ha.protocols import LeaderElectionDriver, LeaderInformation
 
 logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class TellsOfChanges(Protocol):
+    """What a driver may offer beyond its protocol, so that nobody has to wait until he asks again."""
+
+    async def wait_for_change(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
+        ...
 
 
 class LeaderRetrieval:
@@ -68,4 +78,7 @@ class LeaderRetrieval:
                 self._error = error
             self._asked.set()
             self._asked = asyncio.Event()
-            await asyncio.sleep(self._interval)
+            if isinstance(self._driver, TellsOfChanges):
+                await self._driver.wait_for_change(self._interval)
+            else:
+                await asyncio.sleep(self._interval)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from firesteel.config.high_availability import HaType
 from firesteel.config.loader import Configuration
-from firesteel.config.sections import HaType
+from firesteel.errors import InvalidConfigError, Problem
 from firesteel.ha.memory import MemoryHighAvailabilityServices
 from firesteel.ha.protocols import HighAvailabilityServices
 
 DATABASE = "cluster.db"
 """The SQLite file in `data.dir` when no database is named."""
+
+BackendFactory: TypeAlias = Callable[[Configuration], Awaitable[HighAvailabilityServices]]
+"""What `high-availability.type: package.module:name` names: opens a backend, or raises as `open_high_availability` does."""
 
 
 async def open_high_availability(configuration: Configuration) -> HighAvailabilityServices:
@@ -17,21 +25,51 @@ async def open_high_availability(configuration: Configuration) -> HighAvailabili
     Its store says StoreUnavailableError when that is so; RetryingStore is for those who would rather wait.
 
     Raises:
-        InvalidConfigError: The database URL is none, or of a kind that is not supported.
-        StoreBrokenError: The database is there but cannot be used.
-        StoreUnavailableError: It is busy, and stayed so.
+        InvalidConfigError: An option of the backend is missing or wrong, or there is no such backend.
+        StoreBrokenError: The store is there but cannot be used.
+        StoreUnavailableError: It is busy or out of reach, and stayed so.
     """
-    options = configuration.high_availability
-    match options.type:
+    # Each backend is imported when it is opened: the others' libraries cost start-up time, or are not installed.
+    match configuration.high_availability.type:
         case HaType.NONE:
             return MemoryHighAvailabilityServices()
         case HaType.SQL:
-            # Local: SQLAlchemy costs start-up time that a cluster in memory need not pay.
-            from sqlalchemy import URL
+            return await _open_sql(configuration)
+        case HaType.ZOOKEEPER:
+            from firesteel.ha.zookeeper.services import open_zookeeper
 
-            from firesteel.ha.sql.services import SqlHighAvailabilityServices
+            return await open_zookeeper(configuration)
+        case HaType.KUBERNETES:
+            from firesteel.ha.kubernetes.services import open_kubernetes
 
-            url = options.sql_url or URL.create("sqlite", database=str(configuration.data.dir / DATABASE))
-            return await SqlHighAvailabilityServices.open(
-                url, cluster_id=options.cluster_id, lease_duration=options.lease_duration
-            )
+            return await open_kubernetes(configuration)
+        case factory:
+            return await _factory(factory)(configuration)
+
+
+async def _open_sql(configuration: Configuration) -> HighAvailabilityServices:
+    from sqlalchemy import URL
+
+    from firesteel.ha.sql.services import SqlHighAvailabilityServices
+
+    options = configuration.high_availability
+    url = options.sql_url or URL.create("sqlite", database=str(configuration.data.dir / DATABASE))
+    return await SqlHighAvailabilityServices.open(
+        url, cluster_id=options.cluster_id, lease_duration=options.lease_duration
+    )
+
+
+def _factory(name: str) -> BackendFactory:
+    module, _, attribute = name.replace(":", ".").rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise _no_backend(f"the backend '{name}' cannot be imported: {error}", "install it on every node") from error
+    if not callable(found):
+        raise _no_backend(f"'{name}' is no factory of a backend", "name a function or a class")
+    factory: BackendFactory = found
+    return factory
+
+
+def _no_backend(message: str, fix: str) -> InvalidConfigError:
+    return InvalidConfigError([Problem(message, fix, field="high-availability.type")])

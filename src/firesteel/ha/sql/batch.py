@@ -55,11 +55,13 @@ class Batch:
     Args:
         leadership: The row as the transaction found it.
         versions: Of the paths that the requests will touch, as far as they are there.
+        next_epoch: The one to grant; if none is given, the one after the newest.
     """
 
-    def __init__(self, leadership: Leadership, versions: Mapping[str, int]) -> None:
+    def __init__(self, leadership: Leadership, versions: Mapping[str, int], next_epoch: Epoch | None = None) -> None:
         self._found = leadership
         self._versions = versions
+        self._next_epoch = next_epoch or Epoch(leadership.epoch + 1)
         self.leadership = leadership
         self.changes: dict[str, Written | None] = {}
         """By path; None for what was removed."""
@@ -67,6 +69,18 @@ class Batch:
     @property
     def leadership_changed(self) -> bool:
         return self.leadership != self._found
+
+    @property
+    def lease_renewed(self) -> bool:
+        """Whether a lease begins with this transaction: of a new leader, or once more of the same."""
+        then, now = self._found, self.leadership
+        return bool(now.holder) and (now.epoch, now.renewals) != (then.epoch, then.renewals)
+
+    @property
+    def leader_changed(self) -> bool:
+        """Whether those who follow the leader want to know."""
+        then, now = self._found, self.leadership
+        return (now.epoch, now.holder, now.address) != (then.epoch, then.holder, then.address)
 
     def existed(self, path: str) -> bool:
         """Whether there was a row before this transaction."""
@@ -105,7 +119,8 @@ class Batch:
         row = self.leadership
         if (row.epoch, row.holder, row.renewals) != (seen.epoch, seen.holder, seen.renewals):
             return None
-        epoch = Epoch(row.epoch + 1)
+        # A second one in the same transaction cannot be: it would have to have seen what is not there yet.
+        epoch = self._next_epoch
         self.leadership = replace(
             row,
             epoch=epoch,

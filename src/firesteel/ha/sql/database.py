@@ -1,232 +1,94 @@
-"""The database itself: connections, what is particular to SQLite, and what its errors mean to us."""
+"""What the store and the election need of a database; and which one a URL names."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy import URL, Connection
 
-from firesteel.errors import (
-    InvalidConfigError,
-    Problem,
-    StoreBrokenError,
-    StoreError,
-    StoreFailingError,
-    StoreUnavailableError,
-)
-from firesteel.files import private_dir
-from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
+from firesteel.errors import StoreUnavailableError
+from firesteel.ha.protocols import Epoch
+from firesteel.ha.sql.batch import Batch, Leadership
+from firesteel.ha.sql.changes import Listening
+from firesteel.ha.sql.url import backend_of
 
-BUSY_TIMEOUT = 5.0
-"""How long to wait for another process's lock before saying so, in seconds."""
 READERS = 2
+"""Connections that only read, beside the one that writes."""
+ATTEMPTS = 3
 
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT}
-_FAILING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
-"""Of the broken ones, those that may be well again without anybody touching the file: space, quota, a disk that came back."""
-_BROKEN = {
-    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a backup, or move it away to begin with an empty one"),
-    sqlite3.SQLITE_NOTADB: (
-        "is not an SQLite database",
-        "restore it from a backup, or set high-availability.sql.url to another file",
-    ),
-    sqlite3.SQLITE_READONLY: ("cannot be written to", "make the file and its directory writable for this user"),
-    sqlite3.SQLITE_PERM: ("cannot be written to", "make the file and its directory writable for this user"),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "make the file and its directory writable for this user"),
-    sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "make space on its disk"),
-    sqlite3.SQLITE_IOERR: ("cannot be read or written", "look at the health of its disk"),
-}
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
-class Database:
-    """One open SQLite file. Its methods block: they are for threads, never for the event loop."""
+class UndoneError(StoreUnavailableError):
+    """Certainly nothing was written, and to try once more at once is worth it: a deadlock, a connection found dead."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.where = f"the database {path}"
-        # Two engines, because a transaction that will write must say so when it begins: a reader that turns writer
-        # after another has written can only fail.
-        self._writing = self._engine("BEGIN IMMEDIATE", connections=1)
-        self._reading = self._engine("BEGIN", connections=READERS)
-        self._file = (0, 0)
 
-    @staticmethod
-    def open(url: URL | str, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
-        """The database at `url`, with tables of our version.
+class Database(Protocol):
+    """An open database with our tables. Its methods block: they are for threads, never for the event loop."""
 
-        Raises:
-            InvalidConfigError: The URL is none, or names no SQLite file.
-            StoreBrokenError: It cannot be used. What is there is left as it is.
-            StoreUnavailableError: It was locked for all of BUSY_TIMEOUT.
+    where: str
+    """Its name in messages, without any secret."""
+
+    def write(self) -> AbstractContextManager[Connection]:
+        """A transaction whose writes are durable when the block has ended without an error.
+
+        Raises UndoneError, StoreUnavailableError (the writes may have been done, or not), StoreBrokenError, or StoreError
+        for a value that is not to the database's liking.
         """
-        path = _path_of(url)
-        _create_private(path)
-        database = Database(path)
-        try:
-            _patiently(lambda: database._prepare(migrations))
-        except BaseException:
-            database.close()
-            raise
-        return database
+        ...
 
-    def _prepare(self, migrations: Sequence[Migration]) -> None:
-        with self._mapped():
-            # Outside of transactions, where SQLite wants it. Other processes wait for no writer while they read.
-            raw = self._writing.raw_connection()
-            try:
-                mode = raw.cursor().execute("PRAGMA journal_mode").fetchone()[0]
-                if mode != "wal":
-                    mode = raw.cursor().execute("PRAGMA journal_mode=WAL").fetchone()[0]
-            finally:
-                raw.close()
-        if mode != "wal":
-            raise StoreBrokenError(
-                f"{self.where} cannot keep a write-ahead log (its journal mode is '{mode}'); "
-                "put it on a local disk that this user may write to"
-            )
-        self._file = _identity(self._path)
-        with self.write() as connection:
-            prepare(connection, self.where, migrations)
+    def read(self) -> AbstractContextManager[Connection]:
+        """Statements in here see all that was acknowledged before they began."""
+        ...
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that holds the write lock; durable when the block has ended without an error."""
-        # SQLite goes on with a file that was deleted or replaced, as if nothing had happened; what is written there is
-        # lost, and whoever opens the path anew leads next to us.
-        if _identity(self._path) != self._file:
-            raise StoreBrokenError(
-                f"{self.where} was deleted or replaced while it was open; "
-                "stop every node of the cluster, put the file back, and start again"
-            )
-        with self._mapped(), self._writing.begin() as connection:
-            yield connection
+    def look(self, connection: Connection, cluster_id: str) -> tuple[Leadership, bool]:
+        """Who leads; and whether the database is certain, by a clock of its own, that the lease has run out."""
+        ...
 
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A transaction that sees all that was durable when it began."""
-        with self._mapped(), self._reading.begin() as connection:
-            yield connection
+    def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
+        """Who leads, so that nobody else can change it before this transaction ends; and the epoch to grant next, which
+        was never granted before."""
+        ...
 
-    def close(self) -> None:
-        self._reading.dispose()
-        self._writing.dispose()
+    def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:
+        """Write the rows of the batch, and whatever else a change of leadership asks for."""
+        ...
 
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except DBAPIError as error:
-            raise self._error(error.orig) from error
-        except sqlite3.Error as error:  # of a connection that is being made, which SQLAlchemy passes on as it is
-            raise self._error(error) from error
-        except PoolTimeoutError as error:
-            raise StoreUnavailableError(f"{self.where} is busy; it may work later ({error})") from error
-        except SQLAlchemyError as error:
-            raise self._error(error) from error
+    def listen(self, cluster_id: str, on_change: Callable[[], None]) -> Listening | None:
+        """Call `on_change`, from a thread, when another leader may have come or one may have gone; None if that cannot be
+        had. Some changes will not be heard of: looking now and then stays necessary."""
+        ...
 
-    def _error(self, error: BaseException | None) -> StoreError:
-        # Extended codes carry the general one in their lowest byte.
-        extended = getattr(error, "sqlite_errorcode", 0)
-        # No room for the shared memory beside the file is a full disk too, though SQLite does not call it so.
-        code = sqlite3.SQLITE_FULL if extended == sqlite3.SQLITE_IOERR_SHMSIZE else extended & 0xFF
-        if code in _BUSY:
-            return StoreUnavailableError(f"{self.where} is locked by another process; it may work later ({error})")
-        if code in _BROKEN:
-            what, fix = _BROKEN[code]
-            kind = StoreFailingError if code in _FAILING else StoreBrokenError
-            return kind(f"{self.where} {what} ({error}); {fix}")
-        if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
-            return StoreError(f"{self.where} refused a value ({error}); store a smaller one")
-        return StoreBrokenError(f"{self.where} cannot be used ({error}); restore it from a backup")
-
-    def _engine(self, begin: str, *, connections: int) -> Engine:
-        engine = create_engine(
-            URL.create("sqlite", database=str(self._path)),
-            poolclass=QueuePool,
-            pool_size=connections,
-            max_overflow=0,
-            # Connections are used by one thread at a time, but not always by the one that made them.
-            connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT, "isolation_level": None},
-        )
-
-        @event.listens_for(engine, "connect")
-        def connected(connection: sqlite3.Connection, _: Any) -> None:
-            cursor = connection.cursor()
-            # With these an acknowledged write survives the loss of power; the second is for macOS.
-            cursor.execute("PRAGMA synchronous=FULL")
-            cursor.execute("PRAGMA fullfsync=ON")
-            cursor.close()
-
-        @event.listens_for(engine, "begin")
-        def begun(connection: Connection) -> None:
-            connection.exec_driver_sql(begin)
-
-        return engine
+    def close(self) -> None: ...
 
 
-def _path_of(url: URL | str) -> Path:
-    field = "high-availability.sql.url"
-    fix = "write sqlite:////absolute/path.db"
-    try:
-        parsed = make_url(url)
-    except ArgumentError:  # without its text, for it may hold a password
-        raise InvalidConfigError([Problem("is not a database URL", fix, field=field)]) from None
-    if parsed.get_backend_name() != "sqlite":
-        message = f"databases of type '{parsed.get_backend_name()}' are not supported"
-        raise InvalidConfigError([Problem(message, fix, field=field)])
-    name = parsed.database or ""
-    if not name or name == ":memory:" or name.startswith("file:"):
-        raise InvalidConfigError([Problem("names no plain file, and nothing else is durable", fix, field=field)])
-    return Path(name).absolute()
+def open_database(url: URL | str, *, lease_duration: float) -> Database:
+    """The database at `url`, with tables of our version.
+
+    Raises:
+        InvalidConfigError: The URL is none, names a kind of database that is not supported, or lacks something.
+        StoreBrokenError: It cannot be used. What is there is left as it is.
+        StoreUnavailableError: It is out of reach or busy, and stayed so.
+    """
+    # Each is imported when it is used: the driver of the other need not be installed.
+    if backend_of(url) == "sqlite":
+        from firesteel.ha.sql.sqlite import SqliteDatabase
+
+        return SqliteDatabase.open(url)
+    from firesteel.ha.sql.postgresql import open_postgresql
+
+    return open_postgresql(url, lease_duration=lease_duration)
 
 
-def _create_private(path: Path) -> None:
-    """The file, empty, readable for its owner only; SQLite gives its log files the same mode. One that is there stays."""
-    try:
-        private_dir(path.parent)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except FileExistsError:
-        if path.is_file():
-            return
-        raise StoreBrokenError(
-            f"the database {path} is no file; set high-availability.sql.url to another path"
-        ) from None
-    except OSError as error:
-        raise StoreBrokenError(
-            f"the database {path} cannot be made ({error.strerror}); make its directory writable for this user, "
-            "or set high-availability.sql.url to another path"
-        ) from error
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0)
-    return found.st_dev, found.st_ino
-
-
-def _patiently(action: Callable[[], None]) -> None:
-    """SQLite's own waiting does not cover the change to a write-ahead log, which two who open at once both want."""
-    deadline = time.monotonic() + BUSY_TIMEOUT
-    while True:
+def repeated(action: Callable[[], T]) -> T:
+    """Once more, and once more again, when `action` left nothing behind and may well work now."""
+    for _ in range(ATTEMPTS - 1):
         try:
             return action()
-        except StoreUnavailableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+        except UndoneError as error:
+            logger.info("tried again at once: %s", error)
+    return action()

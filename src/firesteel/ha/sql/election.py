@@ -15,6 +15,8 @@ from firesteel.concurrency import OwnedTasks
 from firesteel.errors import FencingError, StoreError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
+from firesteel.ha.sql.changes import LeadershipChanges
+from firesteel.ha.sql.database import Database
 from firesteel.ha.sql.lease import LeaseWatch, holder_is_gone, this_host
 from firesteel.ha.sql.store import Reader
 from firesteel.ha.sql.tables import read_leadership
@@ -32,16 +34,29 @@ class SqlLeaderElectionDriver:
 
     A leader trusts its lease for two thirds of it, counted from the moment before its last renewal; others wait for all of
     it, counted from the moment after they saw that renewal. So it has stopped before they begin, whatever their clocks
-    show. Should it be too slow to notice, fencing still refuses what it does.
+    show. Should it be too slow to notice, fencing still refuses what it does. A database that keeps the time of leases
+    itself may say sooner that one is over.
     """
 
     def __init__(
-        self, contender: str, *, cluster_id: str, lease_duration: float, reader: Reader, writer: GroupWriter
+        self,
+        contender: str,
+        *,
+        cluster_id: str,
+        lease_duration: float,
+        database: Database,
+        changes: LeadershipChanges,
+        reader: Reader,
+        writer: GroupWriter,
     ) -> None:
         self._contender = contender
         self._cluster_id = cluster_id
         self._lease = lease_duration
         self._trusted = lease_duration * 2 / 3
+        self._database = database
+        self._changes = changes
+        self._asked = 0
+        """The mark of the changes when `leader` was asked last."""
         self._reader = reader
         self._writer = writer
         self._holder = Holder(f"{contender}/{uuid.uuid4().hex}", "", 0, "")
@@ -69,8 +84,13 @@ class SqlLeaderElectionDriver:
         await self._writer.submit(lambda batch: batch.publish(self._holder, epoch, address))
 
     async def leader(self) -> LeaderInformation | None:
+        self._asked = self._changes.mark
         row = await self._reader.read(lambda connection: read_leadership(connection, self._cluster_id))
         return LeaderInformation(row.epoch, row.address) if row.holder else None
+
+    async def wait_for_change(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
+        await self._changes.after(self._asked, timeout)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -108,7 +128,9 @@ class SqlLeaderElectionDriver:
     async def _contend(self) -> Epoch:
         """Wait for leadership."""
         watch = LeaseWatch(self._lease)
+        told = False
         while True:
+            mark = self._changes.mark
             try:
                 row, gone = await self._reader.read(self._look)
                 if watch.may_take(row, time.monotonic(), holder_gone=gone):
@@ -118,21 +140,25 @@ class SqlLeaderElectionDriver:
                     if taken is not None and time.monotonic() < began + self._trusted:
                         self._renewed = began
                         return taken
+                told = False
             except _IN_PASSING as error:
-                logger.warning("contender '%s' tries again to look for the leader: %s", self._contender, error)
-            await asyncio.sleep(min(self._lease / 5, 0.5))
+                # Once: it looks again twice a second, and a store may be away for hours.
+                level = logging.DEBUG if told else logging.WARNING
+                logger.log(level, "contender '%s' tries again to look for the leader: %s", self._contender, error)
+                told = True
+            await self._changes.after(mark, min(self._lease / 5, 0.5))
 
     def _look(self, connection: Connection) -> tuple[Leadership, bool]:
-        row = read_leadership(connection, self._cluster_id)
+        row, over = self._database.look(connection, self._cluster_id)
         # A row that names us is a take-over of ours that we did not trust, or lost faith in.
-        return row, row.holder == self._holder.name or holder_is_gone(row, self._holder.host)
+        return row, over or row.holder == self._holder.name or holder_is_gone(row, self._holder.host)
 
     async def _lead(self, epoch: Epoch) -> str:
         """Renew until leadership is lost; returns why it was."""
-        pause = self._lease / 3
+        due = self._renewed + self._lease / 3
         while True:
             until = self._renewed + self._trusted
-            await asyncio.sleep(min(pause, until - time.monotonic()))
+            await asyncio.sleep(min(due, until) - time.monotonic())
             began = time.monotonic()
             if began >= until:
                 return f"its last renewal was {began - self._renewed:.2f} s ago, of a lease of {self._lease:g} s"
@@ -141,11 +167,12 @@ class SqlLeaderElectionDriver:
                     renewed = await self._writer.submit(lambda batch: batch.renew(self._holder, epoch))
             except (TimeoutError, *_IN_PASSING) as error:
                 logger.warning("contender '%s' could not renew its lease: %r", self._contender, error)
-                pause = self._lease / 20
+                due = time.monotonic() + self._lease / 20
                 continue
             if not renewed:
                 return "another contender took over"
-            self._renewed, pause = began, self._lease / 3
+            # Counted from its beginning: where a renewal takes long, the next one must not come late.
+            self._renewed, due = began, began + self._lease / 3
 
 
 def _holder_here(name: str) -> Holder:

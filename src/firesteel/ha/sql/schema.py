@@ -63,27 +63,32 @@ MIGRATIONS: Sequence[Migration] = ()
 """The n-th takes a database from version n to n + 1. Never change one that was released; append."""
 
 
-def prepare(connection: Connection, where: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def prepare(
+    connection: Connection, where: str, migrations: Sequence[Migration] = MIGRATIONS, tables: MetaData = metadata
+) -> None:
     """Make the tables in an empty database, or bring those that are there to our version, in one transaction.
+
+    Args:
+        tables: Those to make, where a database has more columns than all have.
 
     Raises:
         StoreBrokenError: The database is of a newer version, or is not ours at all. It is left as it is.
     """
     ours = len(migrations) + 1
-    tables = inspect(connection).get_table_names()
-    if meta.name not in tables:
+    there = inspect(connection).get_table_names()
+    if meta.name not in there:
         # A PostgreSQL database may well be shared; in a file of our own, tables of others mean the wrong file.
-        if tables and connection.dialect.name == "sqlite":
+        if there and connection.dialect.name == "sqlite":
             raise StoreBrokenError(
-                f"{where} is not a database of Firesteel: it holds the tables {', '.join(sorted(tables))}; "
+                f"{where} is not a database of Firesteel: it holds the tables {', '.join(sorted(there))}; "
                 "set high-availability.sql.url to another file"
             )
-        metadata.create_all(connection)
+        tables.create_all(connection)
         connection.execute(meta.insert().values(id=1, schema_version=ours))
         return
     found = connection.execute(select(meta.c.schema_version)).scalar_one_or_none()
     if found is None or found < 1:
-        raise StoreBrokenError(f"{where} says no schema version; restore it from a backup, or set another file")
+        raise StoreBrokenError(f"{where} says no schema version; restore it from a backup, or set another")
     if found > ours:
         raise StoreBrokenError(
             f"{where} was written by a newer Firesteel (schema version {found}; this one knows {ours}); "

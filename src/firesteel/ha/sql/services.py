@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import URL
 
-from firesteel.ha.sql.database import Database
+from firesteel.concurrency import RETRIES
+from firesteel.errors import StoreUnavailableError
+from firesteel.ha.sql.changes import LeadershipChanges
+from firesteel.ha.sql.database import Database, open_database, repeated
 from firesteel.ha.sql.election import SqlLeaderElectionDriver
 from firesteel.ha.sql.store import Reader, SqlStateStore
 from firesteel.ha.sql.tables import ensure_cluster
+from firesteel.ha.sql.url import backend_of
 from firesteel.ha.sql.writer import GroupWriter
+
+OPENING_SECONDS = 20.0
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 class SqlHighAvailabilityServices:
@@ -23,12 +37,18 @@ class SqlHighAvailabilityServices:
         self._reader = Reader(database)
         self._writer = GroupWriter(database, cluster_id)
         self._store = SqlStateStore(cluster_id, self._reader, self._writer)
+        self._changes = LeadershipChanges(partial(database.listen, cluster_id))
         self._elections: list[SqlLeaderElectionDriver] = []
 
     @staticmethod
     async def open(url: URL | str, *, cluster_id: str, lease_duration: float) -> SqlHighAvailabilityServices:
-        """Open the database at `url`, making or migrating it as needed. Raises like Database.open."""
-        database = await asyncio.to_thread(_open, url, cluster_id)
+        """Open the database at `url`, making or migrating it as needed. Raises like open_database.
+
+        A server that is out of reach is waited for, for a while: where all start at once, it may be the last.
+        """
+        database = await _patiently(
+            partial(_open, url, cluster_id, lease_duration), 0.0 if backend_of(url) == "sqlite" else OPENING_SECONDS
+        )
         return SqlHighAvailabilityServices(database, cluster_id=cluster_id, lease_duration=lease_duration)
 
     @property
@@ -40,6 +60,8 @@ class SqlHighAvailabilityServices:
             contender,
             cluster_id=self._cluster_id,
             lease_duration=self._lease_duration,
+            database=self._database,
+            changes=self._changes,
             reader=self._reader,
             writer=self._writer,
         )
@@ -49,15 +71,33 @@ class SqlHighAvailabilityServices:
     async def close(self) -> None:
         for driver in self._elections:
             await driver.close()
+        await self._changes.close()
         await self._store.close()
         await asyncio.to_thread(self._database.close)
 
 
-def _open(url: URL | str, cluster_id: str) -> Database:
-    database = Database.open(url)
-    try:
+async def _patiently(action: Callable[[], T], seconds: float) -> T:
+    deadline = time.monotonic() + seconds
+    for delay in RETRIES.delays():
+        try:
+            return await asyncio.to_thread(action)
+        except StoreUnavailableError as error:
+            if time.monotonic() + delay >= deadline:
+                raise
+            logger.warning("tried again in %.1f s: %s", delay, error)
+            await asyncio.sleep(delay)
+    raise AssertionError  # delays never end
+
+
+def _open(url: URL | str, cluster_id: str, lease_duration: float) -> Database:
+    database = open_database(url, lease_duration=lease_duration)
+
+    def ensure() -> None:
         with database.write() as connection:
             ensure_cluster(connection, cluster_id)
+
+    try:
+        repeated(ensure)
     except BaseException:
         database.close()
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -12,7 +13,7 @@ from sqlalchemy import Connection
 from firesteel.errors import StoreError
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.rules import check_path
-from firesteel.ha.sql.database import READERS, Database
+from firesteel.ha.sql.database import READERS, Database, repeated
 from firesteel.ha.sql.tables import read_below, read_paths_below, read_value
 from firesteel.ha.sql.writer import GroupWriter
 
@@ -30,7 +31,7 @@ class Reader:
     async def read(self, action: Callable[[Connection], T]) -> T:
         if self._closed:
             raise StoreError(f"{self._database.where} is closed; open it again")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._do, action)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, repeated, partial(self._do, action))
 
     def _do(self, action: Callable[[Connection], T]) -> T:
         with self._database.read() as connection:

@@ -21,8 +21,6 @@ _CHANGED: dict[str, Any] = {"value": bindparam("new_value"), "version": bindpara
 _NAMES = [f.name for f in fields(Leadership)]
 
 _LEADERSHIP = select(*(leadership.c[name] for name in _NAMES)).where(leadership.c.cluster_id == bindparam("in_cluster"))
-_LOCKED_LEADERSHIP = _LEADERSHIP.with_for_update()
-"""Where a transaction does not lock the whole database, this is what lets no other leader in between check and write."""
 _VERSIONS = select(state.c.path, state.c.version).where(
     _OF_CLUSTER, state.c.path.in_(bindparam("paths", expanding=True))
 )
@@ -39,9 +37,8 @@ def ensure_cluster(connection: Connection, cluster_id: str) -> None:
         connection.execute(insert(leadership), {"cluster_id": cluster_id, **asdict(nobody)})
 
 
-def read_leadership(connection: Connection, cluster_id: str, *, lock: bool = False) -> Leadership:
-    query = _LOCKED_LEADERSHIP if lock else _LEADERSHIP
-    return Leadership(*connection.execute(query, {"in_cluster": cluster_id}).one())
+def read_leadership(connection: Connection, cluster_id: str) -> Leadership:
+    return Leadership(*connection.execute(_LEADERSHIP, {"in_cluster": cluster_id}).one())
 
 
 def read_versions(connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:

@@ -8,12 +8,13 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
 from firesteel.ha.sql.batch import Batch
-from firesteel.ha.sql.database import Database
-from firesteel.ha.sql.tables import read_leadership, read_versions, write_batch
+from firesteel.ha.sql.database import Database, repeated
+from firesteel.ha.sql.tables import read_versions
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class GroupWriter:
 
     def _do(self, group: Sequence[_Request]) -> list[_Outcome]:
         try:
-            return self._commit(group)
+            return repeated(partial(self._commit, group))
         except (StoreBrokenError, StoreUnavailableError) as error:
             return [_Outcome(request, error=error) for request in group]
         except Exception as error:
@@ -101,11 +102,11 @@ class GroupWriter:
 
     def _commit(self, group: Sequence[_Request]) -> list[_Outcome]:
         with self._database.write() as connection:
-            found = read_leadership(connection, self._cluster_id, lock=True)
+            found, next_epoch = self._database.lock(connection, self._cluster_id)
             paths = {request.path for request in group if request.path is not None}
-            batch = Batch(found, read_versions(connection, self._cluster_id, paths))
+            batch = Batch(found, read_versions(connection, self._cluster_id, paths), next_epoch)
             outcomes = [_attempt(request, batch) for request in group]
-            write_batch(connection, self._cluster_id, batch)
+            self._database.carry_out(connection, self._cluster_id, batch)
         return outcomes
 
 

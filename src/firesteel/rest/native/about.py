@@ -83,7 +83,7 @@ async def cluster_status(context: Context, principal: CallerPrincipal) -> Respon
             "host": os.uname().nodename,
             "started": round(context.started_at * 1000),
         },
-        "high-availability": options.type.value,
+        "high-availability": str(options.type),
     }
     return answer(content)
 

@@ -1,0 +1,295 @@
+"""The few requests that are made of the API server, and what its answers mean to us.
+
+Objects go in and out as JSON. The models of the client library would be made anew for each of them, and a shard has
+hundreds of values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from firesteel.errors import (
+    InvalidConfigError,
+    Problem,
+    StoreBrokenError,
+    StoreError,
+    StoreFailingError,
+    StoreUnavailableError,
+)
+
+TIMEOUT = 10.0
+"""For one request that is not a watch."""
+PAGE = 16
+"""Objects in one answer to a list; each may have a mebibyte."""
+WATCH_SECONDS = 300
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update"}
+_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_TRIES = 5
+_LACKS_ROLE = re.compile(r"\bcannot \w+ resource\b")
+"""How the server says that no role allows it. It forbids for other reasons, too: quotas, a namespace that is going away."""
+
+
+class ConflictError(Exception):
+    """The object is there already, or was changed since it was read, or is another one of the same name."""
+
+
+class GoneError(Exception):
+    """What was to be continued from is too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object, by where it is served."""
+
+    name: str
+    root: str
+    plural: str
+
+
+LEASE = Kind("Lease", "/apis/coordination.k8s.io/v1", "leases")
+CONFIG_MAP = Kind("ConfigMap", "/api/v1", "configmaps")
+
+
+class Api:
+    """Requests in one namespace.
+
+    Every method may raise StoreUnavailableError (out of reach, overloaded, failing), after which a write may or may not have
+    happened; StoreBrokenError (this node may not do it); and InvalidConfigError (there is no such namespace).
+    """
+
+    def __init__(self, client: Any, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._sending: set[asyncio.Task[Any]] = set()
+        self.where = f"the API server {client.configuration.host}"
+
+    async def read(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """The newest there is, as of after this call began; None when there is none."""
+        return await self._request("GET", kind, name)
+
+    async def create(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises ConflictError when there is one of that name."""
+        created = await self._request("POST", kind, body=made)
+        if created is None:
+            raise StoreError(f"{self.where} does not know {kind.plural}; look at its version")
+        return created
+
+    async def replace(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The object as it is now; None when it is gone.
+
+        Raises ConflictError when it is not the one, or not of the resourceVersion, that `made` names. Nothing was written then.
+        """
+        metadata = made["metadata"]
+        assert metadata["resourceVersion"]
+        assert metadata["uid"]
+        return await self._request("PUT", kind, metadata["name"], body=made)
+
+    async def list_all(self, kind: Kind, selector: str) -> list[dict[str, Any]]:
+        """All of one moment, in pages."""
+        for _ in range(_TRIES):
+            try:
+                return [found async for page in self._pages(kind, selector) for found in page]
+            except GoneError:
+                continue  # the rest of that moment was forgotten while the first pages were read
+        raise StoreUnavailableError(f"{self.where} forgets {kind.plural} faster than they can be listed; try again")
+
+    async def _pages(self, kind: Kind, selector: str) -> AsyncIterator[list[dict[str, Any]]]:
+        query = {"labelSelector": selector, "limit": str(PAGE)}
+        while True:
+            listed = await self._request("GET", kind, query=query)
+            if listed is None:
+                raise StoreError(f"{self.where} does not know {kind.plural}; look at its version")
+            yield listed.get("items") or []
+            following = (listed.get("metadata") or {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
+
+    async def watch(self, kind: Kind, name: str, since: str | None) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """(type, object) of each change to one object, until the server ends it; without `since`, first as it is now.
+
+        Raises GoneError when what came after `since` is forgotten.
+        """
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={name}",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            # No bookmarks: with them, and without a version to begin at, newer servers want an etcd that not all have.
+            "resourceVersion": since or "",
+        }
+        try:
+            response = await self._send("GET", kind, None, query, None, WATCH_SECONDS + TIMEOUT)
+            try:
+                if response.status != HTTPStatus.OK:
+                    raise self._error(response.status, await response.read(), "watch", kind)
+                while line := await response.content.readline():
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"].get("code") or HTTPStatus.INTERNAL_SERVER_ERROR
+                        raise self._error(status, orjson.dumps(event["object"]), "watch", kind)
+                    yield event["type"], event["object"]
+            finally:
+                _abort(response)
+        except _no_answer() as error:
+            raise self._unreachable(error) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreUnavailableError(f"{self.where} sent a change that is none: {error!r:.200}") from error
+
+    async def close(self) -> None:
+        await self._client.close()
+        if self._sending:
+            await asyncio.wait(self._sending)
+
+    async def _request(
+        self,
+        method: str,
+        kind: Kind,
+        name: str | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """The object in the answer; None for 404."""
+        verb = "list" if method == "GET" and name is None else _VERBS[method]
+        try:
+            response = await self._send(method, kind, name, query or {}, body, TIMEOUT)
+            try:
+                raw = await response.read()
+            except BaseException:
+                _abort(response)
+                raise
+            response.release()
+        except _no_answer() as error:
+            raise self._unreachable(error) from error
+        if response.status in {HTTPStatus.OK, HTTPStatus.CREATED}:
+            return await self._parse(raw)
+        if response.status == HTTPStatus.NOT_FOUND and _status(raw).kind != "namespaces":
+            return None
+        raise self._error(response.status, raw, verb, kind)
+
+    async def _parse(self, raw: bytes) -> dict[str, Any]:
+        try:
+            parsed = await asyncio.to_thread(orjson.loads, raw) if len(raw) > 2**18 else orjson.loads(raw)
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise StoreUnavailableError(f"{self.where} answered with something that is no object: {raw[:200]!r}")
+        return parsed
+
+    async def _send(
+        self,
+        method: str,
+        kind: Kind,
+        name: str | None,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        seconds: float,
+    ) -> Any:
+        path = f"{kind.root}/namespaces/{self._namespace}/{kind.plural}"
+        call = self._client.call_api(
+            path if name is None else f"{path}/{name}",
+            method,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _request_timeout=seconds,
+        )
+        # In a task of its own, which `close` waits for: a connection that is cut off while it waits for an answer says
+        # goodbye in the background, and nobody would wait for that.
+        sending = asyncio.get_running_loop().create_task(call, name=f"kubernetes:{method}")
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            sending.add_done_callback(_drop)
+            raise
+
+    def _error(self, code: int, raw: bytes, verb: str, kind: Kind) -> Exception:
+        status = _status(raw)
+        said = f"{self.where} answered {code} to '{verb}' of {kind.plural} in namespace '{self._namespace}'"
+        why = f" ({status.message[:500]})" if status.message else ""
+        match code:
+            case HTTPStatus.NOT_FOUND:
+                message = f"there is no namespace '{self._namespace}' at {self.where}"
+                fix = "make it with kubectl create namespace, or name another"
+                return InvalidConfigError([Problem(message, fix, field="kubernetes.namespace")])
+            case HTTPStatus.CONFLICT:
+                return ConflictError(status.message)
+            case HTTPStatus.GONE:
+                return GoneError(status.message)
+            case HTTPStatus.UNAUTHORIZED:
+                return StoreBrokenError(
+                    f"{said}: it does not know who this node is{why}; give the pod a service account, or the kubeconfig "
+                    "a valid credential"
+                )
+            case HTTPStatus.FORBIDDEN if _LACKS_ROLE.search(status.message):
+                return StoreBrokenError(
+                    f"{said}: this node may not{why}; give its user or service account a Role with the verb '{verb}' on "
+                    f"{kind.plural}, as in deploy/kubernetes/rbac.yaml"
+                )
+            case HTTPStatus.FORBIDDEN if "quota" in status.message:
+                return StoreFailingError(f"{said}: a quota is used up{why}; raise it")
+            case HTTPStatus.FORBIDDEN:
+                return StoreBrokenError(f"{said}{why}; ask whoever looks after the cluster")
+            case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                return StoreError(f"{said}: it is too large{why}; store a smaller value")
+        if code in _BUSY or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return StoreUnavailableError(f"{said}{why}; it may work later")
+        return StoreError(f"{said}{why}; look at its logs")
+
+    def _unreachable(self, error: BaseException) -> StoreError:
+        import aiohttp
+
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return StoreBrokenError(
+                f"{self.where} has a certificate that is not trusted ({error}); put its authority into the kubeconfig"
+            )
+        return StoreUnavailableError(f"{self.where} cannot be reached; it may work later ({error!r:.300})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    message: str
+    kind: str
+    """Plural of what an error is about, where the server says so."""
+
+
+def _status(raw: bytes) -> _Status:
+    """The Status object in an answer, if it has one; a proxy in between may send anything."""
+    try:
+        found = json.loads(raw)
+        details = found.get("details") or {}
+        return _Status(str(found.get("message") or ""), str(details.get("kind") or ""))
+    except (ValueError, AttributeError):
+        return _Status(raw[:200].decode(errors="replace"), "")
+
+
+def _abort(response: Any) -> None:
+    """End a connection on which the server would go on sending, without waiting for its goodbye."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
+
+
+def _drop(sending: asyncio.Task[Any]) -> None:
+    """Nobody waits for the answer any more."""
+    if not sending.cancelled() and sending.exception() is None:
+        _abort(sending.result())
+
+
+def _no_answer() -> tuple[type[BaseException], ...]:
+    import aiohttp
+
+    return (aiohttp.ClientError, TimeoutError, OSError)

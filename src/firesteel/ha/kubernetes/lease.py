@@ -1,0 +1,140 @@
+"""The Lease as a contender reads and writes it. Pure: no clock but the one that is passed in, and no network."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from firesteel.ha.kubernetes.names import LEADER, Names
+from firesteel.ha.protocols import Epoch
+from firesteel.ha.rules import NEVER
+
+_EPOCH = "firesteel/epoch"
+_ADDRESS = "firesteel/address"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What a Lease says. `raw` is the object as it was read: its resourceVersion guards the next update."""
+
+    epoch: Epoch
+    """The newest that was granted through this Lease; 0 when none was, or when somebody removed the annotation."""
+    holder: str
+    """Empty when it was given up."""
+    address: str
+    seconds: float
+    """How long its holder wants to be waited for."""
+    transitions: int
+    renewed: str
+    """Grows while the holder lives. It is compared with itself only: no two clocks are."""
+    raw: Mapping[str, Any]
+
+    @staticmethod
+    def of(raw: Mapping[str, Any]) -> LeaseRecord:
+        spec = raw.get("spec") or {}
+        annotations = (raw.get("metadata") or {}).get("annotations") or {}
+        return LeaseRecord(
+            epoch=_epoch(annotations.get(_EPOCH)),
+            holder=spec.get("holderIdentity") or "",
+            address=annotations.get(_ADDRESS) or "",
+            seconds=float(spec.get("leaseDurationSeconds") or 0),
+            transitions=spec.get("leaseTransitions") or 0,
+            renewed=spec.get("renewTime") or "",
+            raw=raw,
+        )
+
+
+def taken(names: Names, found: LeaseRecord | None, *, holder: str, epoch: Epoch, lease: float) -> dict[str, Any]:
+    """The Lease with a new holder, in place of what was `found`."""
+    now = _now()
+    made: dict[str, Any] = (
+        _copy(found)
+        if found is not None
+        else {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": names.lease, "namespace": names.namespace, "labels": names.labels(LEADER)},
+        }
+    )
+    _annotate(made, {_EPOCH: str(epoch), _ADDRESS: ""})
+    made["spec"] = {
+        **(made.get("spec") or {}),
+        "holderIdentity": holder,
+        "leaseDurationSeconds": max(1, math.ceil(lease)),
+        "acquireTime": now,
+        "renewTime": now,
+        "leaseTransitions": found.transitions + 1 if found is not None else 0,
+    }
+    return made
+
+
+def renewed(found: LeaseRecord) -> dict[str, Any]:
+    made = _copy(found)
+    made["spec"]["renewTime"] = _now()
+    return made
+
+
+def published(found: LeaseRecord, address: str) -> dict[str, Any]:
+    made = renewed(found)
+    _annotate(made, {_ADDRESS: address})
+    return made
+
+
+def released(found: LeaseRecord) -> dict[str, Any]:
+    made = _copy(found)
+    _annotate(made, {_ADDRESS: ""})
+    made["spec"]["holderIdentity"] = None
+    return made
+
+
+class LeaseObserver:
+    """Watches the Lease with this contender's own clock.
+
+    A holder that lives changes it; one whose Lease stood still for all of its time, seen from here, has stopped acting by
+    itself before that. A Lease that is gone tells nothing: who held it may not have noticed yet, and is waited for as well.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._seen: tuple[object, ...] | None = None
+        self._since = 0.0
+
+    def may_take(self, found: LeaseRecord | None, now: float, *, vacant: bool) -> bool:
+        """Whether leadership is free, given the Lease as it was read just now.
+
+        Args:
+            vacant: It is known by other means that nobody acts as its holder any more.
+        """
+        if vacant or (found is not None and not found.holder):
+            return True
+        seen = (found.epoch, found.holder, found.renewed) if found is not None else ()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since >= max(self._lease, found.seconds if found is not None else 0.0)
+
+
+def _annotate(made: dict[str, Any], annotations: Mapping[str, str]) -> None:
+    metadata = made["metadata"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+
+
+def _copy(found: LeaseRecord) -> dict[str, Any]:
+    made: dict[str, Any] = copy.deepcopy(dict(found.raw))
+    made["metadata"].pop("managedFields", None)
+    if made.get("spec") is None:
+        made["spec"] = {}
+    return made
+
+
+def _epoch(text: object) -> Epoch:
+    """Whatever a person may have made of the annotation: the state has the epoch as well, and the larger one counts."""
+    return Epoch(int(text)) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,18}", text) else NEVER
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,171 @@
+"""The files of large values: on a local (or mounted) file system by plain calls, elsewhere through fsspec."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from firesteel.errors import (
+    InvalidConfigError,
+    Problem,
+    StoreBrokenError,
+    StoreError,
+    StoreFailingError,
+    StoreUnavailableError,
+)
+from firesteel.files import NotAPlainFileError, open_plain, private_dir
+from firesteel.ha.storage import ValueFiles
+
+_OPTION = "high-availability.storageDir"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR}
+
+
+def open_files(location: str | None, cluster_id: str, instance: str) -> ValueFiles:
+    """The directory of a cluster's large values, which is made when the first one is written. Blocks.
+
+    Args:
+        location: `high-availability.storageDir`.
+        cluster_id: For people who look into it.
+        instance: Names the cluster for good and is never used again, so that clusters which share a directory and an id,
+            by mistake or one after the other, do not collect each other's files.
+
+    Raises:
+        InvalidConfigError: There is no location, or none that fsspec can open.
+    """
+    if not location:
+        fix = "set it to a directory or a URL that every node of the cluster reaches"
+        raise InvalidConfigError([Problem("is not set, and large values need it", fix, field=_OPTION)])
+    parts = [quote(part, safe="").replace(".", "%2E") for part in (cluster_id, instance)]
+    if location.startswith("file:"):
+        location = "/" + location.removeprefix("file:").lstrip("/")
+    if "://" not in location:
+        return LocalFiles(Path(location, *parts))
+    import fsspec
+
+    try:
+        fs, root = fsspec.core.url_to_fs(location)
+    except (ImportError, ValueError) as error:
+        fix = "install the fsspec client of its kind of URL, or name a directory"
+        raise InvalidConfigError([Problem(f"cannot be opened: {error}", fix, field=_OPTION)]) from error
+    return FsspecFiles(fs, "/".join([root.rstrip("/"), *parts]))
+
+
+class LocalFiles:
+    """Names are never used twice, so a file needs no rename: until its pointer is written, nobody looks at it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, name: str, value: bytes) -> None:
+        try:
+            fd = self._create(name)
+            try:
+                left = memoryview(value)
+                while left:
+                    left = left[os.write(fd, left) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            _sync_directory(self._directory)
+        except OSError as error:
+            raise _error(error, f"the file {self._directory / name} could not be written") from error
+
+    def _create(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(self._directory / name, flags, 0o600)
+        except FileNotFoundError:
+            private_dir(self._directory)
+            for directory in self._directory.parents[:2]:  # an entry is durable once its directory is
+                _sync_directory(directory)
+            return os.open(self._directory / name, flags, 0o600)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with open_plain(self._directory / name) as file:
+                return file.read()
+        except (FileNotFoundError, NotAPlainFileError):
+            return None
+        except OSError as error:
+            raise _error(error, f"the file {self._directory / name} could not be read") from error
+
+    def names(self) -> list[str]:
+        try:
+            with os.scandir(self._directory) as entries:
+                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _error(error, f"the directory {self._directory} could not be listed") from error
+
+    def delete(self, name: str) -> None:
+        try:
+            (self._directory / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _error(error, f"the file {self._directory / name} could not be deleted") from error
+
+
+class FsspecFiles:
+    """Files of a remote file system. Any error of it may pass: a client's errors do not tell a network from a server."""
+
+    def __init__(self, fs: Any, root: str) -> None:
+        self._fs = fs
+        self._root = root
+
+    def write(self, name: str, value: bytes) -> None:
+        try:
+            self._fs.makedirs(self._root, exist_ok=True)  # object stores have none, and say nothing
+            self._fs.pipe_file(f"{self._root}/{name}", value)
+        except Exception as error:
+            raise self._error(error, f"{name} could not be written") from error
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            value: bytes = self._fs.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._error(error, f"{name} could not be read") from error
+        return value
+
+    def names(self) -> list[str]:
+        try:
+            self._fs.invalidate_cache()  # clients remember listings; other nodes write here too
+            found = self._fs.ls(self._root, detail=True)
+        except FileNotFoundError:
+            return []
+        except Exception as error:
+            raise self._error(error, "its files could not be listed") from error
+        return [entry["name"].rpartition("/")[2] for entry in found if entry.get("type") == "file"]
+
+    def delete(self, name: str) -> None:
+        try:
+            self._fs.rm_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            raise self._error(error, f"{name} could not be deleted") from error
+
+    def _error(self, error: Exception, what: str) -> StoreError:
+        return StoreUnavailableError(f"{_OPTION} at {self._root}: {what}; it may work later ({error!r:.300})")
+
+
+def _error(error: OSError, what: str) -> StoreError:
+    said = f"{what} ({error.strerror or error})"
+    if error.errno in _FULL:
+        return StoreFailingError(f"{said}; make space on its disk, and look at its health")
+    if error.errno in _FORBIDDEN:
+        return StoreBrokenError(f"{said}; make {_OPTION} a directory that this user may write to, on every node")
+    return StoreUnavailableError(f"{said}; it may work later")
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""High availability of type `zookeeper`: leadership and state in an ensemble, large values in files that all nodes reach."""

@@ -1,0 +1,153 @@
+"""kazoo, as the session uses it. Whatever reaches past its public interface stands here, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient  # type: ignore[import-untyped]
+from kazoo.exceptions import EXCEPTIONS, ZookeeperError  # type: ignore[import-untyped]
+from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
+from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
+    GetData,
+    MultiHeader,
+    Transaction,
+    int_struct,
+    read_buffer,
+    stat_struct,
+)
+from kazoo.protocol.states import ZnodeStat  # type: ignore[import-untyped]
+from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
+
+from firesteel.config.high_availability import ZooKeeperAcl, ZooKeeperOptions, ZooKeeperSaslMechanism
+from firesteel.ha.zookeeper.tls import connect, tls_context
+
+
+def _error_of(code: int, name: str) -> type[Exception]:
+    """The exception for an answer of the servers. kazoo ends its connection for good when it has none for a code."""
+    found: type[Exception] = EXCEPTIONS.setdefault(code, type(name, (ZookeeperError,), {"code": code}))
+    return found
+
+
+RequestTimeoutError = _error_of(-122, "RequestTimeoutError")
+"""The server gave up waiting for its ensemble."""
+SaslRequiredError = _error_of(-124, "SaslRequiredError")
+"""The servers serve nobody who did not authenticate by SASL."""
+QuotaExceededError = _error_of(-125, "QuotaExceededError")
+"""An operator's limit on the number or size of nodes."""
+ThrottledError = _error_of(-127, "ThrottledError")
+"""The server has too much to do."""
+
+
+class Reply(Protocol):
+    """Who is told how a request went, in kazoo's own thread."""
+
+    def set(self, value: Any = None) -> None: ...
+
+    def set_exception(self, error: Exception) -> None: ...
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with less patience for a host that does not even accept a connection.
+
+    kazoo would wait for a whole session timeout, by when the session is over, though the other servers are well.
+    """
+
+    def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._connect_timeout = connect_timeout
+        self._tls = tls
+
+    def create_connection(self, *, address: tuple[str, int], hostname: str, **kwargs: Any) -> Any:
+        if self._tls is not None:
+            return connect(self._tls, address, hostname, self._connect_timeout)
+        kwargs["timeout"] = self._connect_timeout
+        return super().create_connection(address=address, hostname=hostname, **kwargs)
+
+
+def make_client(options: ZooKeeperOptions, hosts: str) -> Any:
+    """A KazooClient that has not been started."""
+    connect_timeout = max(0.2, options.session_timeout / (hosts.count(",") + 1) / 2)
+    return KazooClient(
+        hosts=hosts,
+        timeout=options.session_timeout,
+        handler=_Handler(connect_timeout, tls_context(options)),
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=options.retry_wait),
+        auth_data=[("digest", options.auth)] if options.auth else None,
+        sasl_options=_sasl(options),
+        use_ssl=options.ssl_enabled,
+    )
+
+
+def _sasl(options: ZooKeeperOptions) -> dict[str, str | None] | None:
+    if options.sasl_mechanism is ZooKeeperSaslMechanism.NONE:
+        return None
+    return {
+        "mechanism": options.sasl_mechanism.value,
+        "service": options.sasl_service_name,
+        "username": options.sasl_username,
+        "password": options.sasl_password,
+    }
+
+
+def acl_of(options: ZooKeeperOptions) -> list[Any]:
+    acl: list[Any] = CREATOR_ALL_ACL if options.acl is ZooKeeperAcl.CREATOR else OPEN_ACL_UNSAFE
+    return acl
+
+
+def send(client: Any, request: Any, reply: Reply) -> None:
+    """Queue a request. kazoo's own methods end here too, by way of two more threads and a condition for each request.
+
+    Blocks when a few hundred requests are queued and not sent: kazoo wakes its thread with a byte in a socket for each.
+    """
+    client._call(request, reply)
+
+
+def tell_timeout(client: Any, tell: Callable[[float], None]) -> None:
+    """Have `tell` called, in kazoo's thread, with each session timeout that a server has granted, in seconds."""
+    connection = client._connection
+    original = connection._connect
+
+    def connect_and_tell(*args: Any) -> Any:
+        read_timeout, connect_timeout = original(*args)
+        tell(read_timeout * 3 / 2 / 1000)  # kazoo keeps no more of it than that
+        return read_timeout, connect_timeout
+
+    connection._connect = connect_and_tell
+
+
+def break_connection(client: Any) -> None:
+    """Have kazoo connect anew, to another server if there is one; the session goes on."""
+    connected = client._connection._socket
+    if connected is not None:
+        with contextlib.suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+
+class MultiRead(namedtuple("MultiRead", "operations")):
+    """Many GetData in one request: twenty times as fast as one by one. Servers know it from ZooKeeper 3.6 on."""
+
+    type = 22  # a namedtuple with a type, as kazoo's own requests are
+
+    def serialize(self) -> Any:
+        return Transaction.serialize(self)
+
+    @classmethod
+    def deserialize(cls, raw: Any, offset: int) -> list[tuple[bytes, ZnodeStat] | Exception]:
+        results: list[tuple[bytes, ZnodeStat] | Exception] = []
+        header, offset = MultiHeader.deserialize(raw, offset)
+        while not header.done:
+            if header.type == GetData.type:
+                data, offset = read_buffer(raw, offset)
+                results.append((data or b"", ZnodeStat._make(stat_struct.unpack_from(raw, offset))))
+                offset += stat_struct.size
+            else:
+                results.append(EXCEPTIONS[int_struct.unpack_from(raw, offset)[0]]())
+                offset += int_struct.size
+            header, offset = MultiHeader.deserialize(raw, offset)
+        return results
