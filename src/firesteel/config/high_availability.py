@@ -133,7 +133,7 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
         default=10.0,
         description=(
             "After this time without a sign of life the ensemble gives a leader up; the leader itself stops acting a third "
-            "earlier. The servers may grant less, or more, than is asked for."
+            "earlier; the servers may grant less, or more, than is asked for."
         ),
         since="0.2",
     )
