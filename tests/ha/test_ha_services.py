@@ -195,6 +195,12 @@ async def open_backend(configuration):
 
 async def broken(configuration):
     raise StoreBrokenError("no power")
+
+
+class Backend(MemoryHighAvailabilityServices):
+    def __init__(self, configuration):
+        super().__init__()
+        seen.append(configuration.high_availability.cluster_id)
 """
 
 
@@ -208,10 +214,10 @@ def factory_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("separator", [":", "."])
-def test_factory_is_called_with_the_configuration(tmp_path: Path, factory_module: str, separator: str) -> None:
+@pytest.mark.parametrize("name", [":open_backend", ".open_backend", ":Backend"])
+def test_factory_is_called_with_the_configuration(tmp_path: Path, factory_module: str, name: str) -> None:
     async def main() -> None:
-        services = await open_factory(tmp_path, f"{factory_module}{separator}open_backend")
+        services = await open_factory(tmp_path, f"{factory_module}{name}")
         assert isinstance(services, MemoryHighAvailabilityServices)
         await services.close()
 

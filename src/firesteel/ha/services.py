@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -15,8 +16,9 @@ from firesteel.ha.protocols import HighAvailabilityServices
 DATABASE = "cluster.db"
 """The SQLite file in `data.dir` when no database is named."""
 
-BackendFactory: TypeAlias = Callable[[Configuration], Awaitable[HighAvailabilityServices]]
-"""What `high-availability.type: package.module:name` names: opens a backend, or raises as `open_high_availability` does."""
+BackendFactory: TypeAlias = Callable[[Configuration], Awaitable[HighAvailabilityServices] | HighAvailabilityServices]
+"""What `high-availability.type: package.module:name` names, a function or a class: opens a backend, or raises as
+`open_high_availability` does."""
 
 
 async def open_high_availability(configuration: Configuration) -> HighAvailabilityServices:
@@ -44,7 +46,8 @@ async def open_high_availability(configuration: Configuration) -> HighAvailabili
 
             return await open_kubernetes(configuration)
         case factory:
-            return await _factory(factory)(configuration)
+            opened = _factory(factory)(configuration)
+            return await opened if inspect.isawaitable(opened) else opened
 
 
 async def _open_sql(configuration: Configuration) -> HighAvailabilityServices:
