@@ -100,6 +100,9 @@ ALLOWED = {
     ("driver/artifacts.py", "importlib.import_module"): "a job's own function, in its own driver",
     ("driver/script.py", "import runpy"): "a job's own program, in its own driver",
     ("driver/zygote.py", "importlib.import_module"): "modules that are named there",
+    ("driver/children.py", "importlib.import_module"): "modules that are named there",
+    ("ha/services.py", "importlib.import_module"): "a backend that the configuration of the node names",
+    ("ha/kubernetes/connection.py", "importlib.import_module"): "a package that is named there",
     ("jobgraph/extract.py", "import runpy"): "the user's own file, on the user's side, in a process of its own",
     ("engines/java.py", "importlib.import_module"): "a package that is named there",
     ("cli/lazy.py", "importlib.import_module"): "commands that are named there",
@@ -405,6 +408,22 @@ def test_statements_to_the_store_are_put_together_by_nobody() -> None:
     for path in (SOURCE / "ha").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "exec" in node.func.attr:
-                assert not any(isinstance(a, ast.JoinedStr | ast.BinOp) for a in node.args), (path, node.lineno)
+                assert not any(isinstance(a, ast.JoinedStr | ast.BinOp) for a in node.args if not fixed(a)), (
+                    path,
+                    node.lineno,
+                )
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "text":
-                assert all(isinstance(a, ast.Constant) for a in node.args), (path, node.lineno)
+                assert all(fixed(a) for a in node.args), (path, node.lineno)
+
+
+def fixed(text: ast.expr) -> bool:
+    """Written there, or put together of constants of the module."""
+    match text:
+        case ast.Constant():
+            return True
+        case ast.JoinedStr(values=parts):
+            return all(fixed(part) for part in parts)
+        case ast.FormattedValue(value=ast.Name(id=name)):
+            return name.isupper()
+        case _:
+            return False

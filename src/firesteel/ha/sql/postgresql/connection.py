@@ -51,6 +51,9 @@ def _limited(gen: Any, patience: float) -> Generator[Any, Any, Any]:
         return end.value
 
 
+_SET = "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS settings(name, value)"
+
+
 def connect(target: Target, *, reading: bool = False) -> LimitedConnection:
     """In autocommit mode; who wants transactions says so to it."""
     connection = LimitedConnection.connect(**target.parameters, autocommit=True)
@@ -58,8 +61,7 @@ def connect(target: Target, *, reading: bool = False) -> LimitedConnection:
         connection.patience = target.patience
         connection.add_notice_handler(connection.heed)
         values = _settings(target, reading=reading)
-        wanted = ", ".join(f"set_config('{name}', %({name})s, false)" for name in values)
-        connection.execute(f"SELECT {wanted}", values)
+        connection.execute(_SET, (list(values), list(values.values())))
     except BaseException:
         connection.close()
         raise

@@ -69,16 +69,19 @@ class PostgreSqlDatabase:
             patience, driver.patience = driver.patience, PREPARING_SECONDS
             try:
                 for name in ("statement_timeout", "lock_timeout"):
-                    connection.execute(text(f"SET LOCAL {name} = '{PREPARING_SECONDS - 5:.0f}s'"))
+                    limit = f"{PREPARING_SECONDS - 5:.0f}s"
+                    connection.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": limit})
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PREPARING})
                 prepare(connection, self.where, migrations, lease.tables)
             finally:
                 driver.patience = patience
 
     def _warn_of_losses(self, connection: Connection) -> None:
-        names = ("synchronous_commit", "fsync", "synchronous_standby_names")
-        asked = connection.execute(text("SELECT " + ", ".join(f"current_setting('{name}')" for name in names)))
-        commit, fsync, standbys = asked.one()
+        asked = text(
+            "SELECT current_setting('synchronous_commit'), current_setting('fsync'), "
+            "current_setting('synchronous_standby_names')"
+        )
+        commit, fsync, standbys = connection.execute(asked).one()
         if commit == "off":
             logger.warning(
                 "%s has synchronous_commit off for this user: jobs that were acknowledged can be lost when it crashes; "
