@@ -167,7 +167,7 @@ def test_fatal_error(tmp_path: Path, start: Start) -> None:
     [
         ("engine.slotss=3", "'engine.slotss': no such option"),
         ("engine.slots=many", "engine.slots"),
-        ("high-availability.sql.url=postgres://me:hunter2@db/x", "high-availability.sql.url"),
+        ("high-availability.sql.url=mysql://me:hunter2@db/x", "high-availability.sql.url"),
         ("jobmanager.failure-enrichers=nope", "no failure enricher 'nope' is installed"),
         ("jobmanager.parallelism-overrides=orders", "is not job-name:N"),
     ],
