@@ -120,7 +120,7 @@ def test_a_document_that_is_not_kept_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.timeout(3600)
 def test_the_document_is_kept_for_long(tmp_path: Path) -> None:
-    """The same with many more examples of each operation."""
+    """The same with more examples of each operation; more still would be most of what CI has."""
     drawn = Drawn(FlinkWorld(tmp_path))
-    drawn.play(examples=200)
-    assert sum(drawn.told.values()) > 20_000
+    drawn.play(examples=40)
+    assert sum(drawn.told.values()) > 3_000
