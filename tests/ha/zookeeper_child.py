@@ -9,36 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.ha.speaking_node import SpeakingNode, say
 
 from firesteel.config import load_configuration
-from firesteel.errors import FencingError, StoreUnavailableError
-from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.storage_files import LocalFiles
-
-
-def say(*words: object) -> None:
-    print(*words, flush=True)
-
-
-class Listener:
-    def __init__(self, holds: Callable[[Epoch], bool]) -> None:
-        self.holds = holds
-        self.epoch: asyncio.Future[Epoch] = asyncio.get_running_loop().create_future()
-        self.revoked = asyncio.Event()
-
-    def on_grant(self, epoch: Epoch) -> None:
-        say("granted", epoch)
-        if not self.epoch.done():
-            self.epoch.set_result(epoch)
-
-    def on_revoke(self) -> None:
-        say("revoked", "but holds it" if self.holds(self.epoch.result()) else "and knows it")
-        self.revoked.set()
-
-    def on_error(self, error: Exception) -> None:
-        say("error", error)
 
 
 def die_after_writing_a_file() -> None:
@@ -64,22 +43,11 @@ async def main(what: str, hosts: str, cluster_id: str, storage: str, lease: str)
         environ={"HOME": storage},
     )
     services = await open_high_availability(configuration)
-    driver = services.election("child")
-    listener = Listener(driver.holds)
-    await driver.start(listener)
-    epoch = await listener.epoch
+    node, epoch = await SpeakingNode.begin(services)
     if what == "crash":
         die_after_writing_a_file()
         await services.store.put("graphs/large", bytes(2**20), epoch=epoch)
-    await listener.revoked.wait()
-    while True:  # until somebody else leads, or this node does once more
-        try:
-            await services.store.put("stale", b"", epoch=epoch)
-        except FencingError:
-            say("fenced")
-            await asyncio.Event().wait()
-        except StoreUnavailableError:
-            await asyncio.sleep(0.05)
+    await node.lead(epoch)
 
 
 asyncio.run(main(*sys.argv[1:]))

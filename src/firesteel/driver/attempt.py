@@ -223,7 +223,7 @@ class AttemptDirectory:
         Whoever is about to end the driver of an attempt puts a mark down first and then looks who that is; here it is the
         other way round. So one of the two sees the other, and no process is ended for an attempt that it is done with.
         """
-        self.driver.unlink()
+        self.driver.unlink(missing_ok=True)
         if self.cancel_request.exists() or self.dismissal.exists():
             return False
         claim.let_go()

@@ -7,8 +7,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from firesteel.concurrency import OwnedTasks
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
@@ -16,6 +15,7 @@ from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError
 from firesteel.ha.kubernetes.names import SHARD, Names
 from firesteel.ha.kubernetes.root import TRIES
 from firesteel.ha.kubernetes.shard import Shard, ShardBatch
+from firesteel.ha.outcomes import Outcome, Request, resolve
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -23,19 +23,6 @@ logger = logging.getLogger(__name__)
 
 class ShardMissingError(Exception):
     """There is no such ConfigMap."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    action: Callable[[ShardBatch], Any]
-    future: asyncio.Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    request: _Request
-    result: Any = None
-    error: Exception | None = None
 
 
 class ShardWriter:
@@ -51,7 +38,7 @@ class ShardWriter:
         self._names = names
         self._name = name
         self._tasks = tasks
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[Request[ShardBatch]] = deque()
         self._working: asyncio.Task[None] | None = None
         self._kept: Shard | None = None
         self._uid: str | None = None
@@ -63,7 +50,7 @@ class ShardWriter:
         Raises ShardMissingError when there is no shard.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Request(action, future))
+        self._queue.append(Request(action, future))
         if self._working is None:
             self._working = self._tasks.start(self._work(), self._name)
         return await future
@@ -95,13 +82,13 @@ class ShardWriter:
                 group = [request for request in self._queue if not request.future.cancelled()]
                 self._queue.clear()
                 if group:
-                    _resolve(await self._do(group))
+                    resolve(await self._do(group))
         finally:
             self._working = None
             while self._queue:
                 self._queue.popleft().future.cancel()
 
-    async def _do(self, group: Sequence[_Request]) -> list[_Outcome]:
+    async def _do(self, group: Sequence[Request[ShardBatch]]) -> list[Outcome]:
         try:
             return await self._commit(group)
         except asyncio.CancelledError:
@@ -112,10 +99,10 @@ class ShardWriter:
             self._kept = None
             if not isinstance(error, StoreError | ShardMissingError):
                 logger.exception("an update of ConfigMap '%s' failed in an unforeseen way", self._name)
-            return [_Outcome(request, error=error) for request in group]
+            return [request.failed(error) for request in group]
 
-    async def _commit(self, group: Sequence[_Request]) -> list[_Outcome]:
-        sent: tuple[Shard, list[_Outcome]] | None = None
+    async def _commit(self, group: Sequence[Request[ShardBatch]]) -> list[Outcome]:
+        sent: tuple[Shard, list[Outcome]] | None = None
         for turn in range(TRIES):
             kept, self._kept = self._kept, None
             shard = kept or await self._read()
@@ -124,7 +111,7 @@ class ShardWriter:
                 self._kept = shard
                 return sent[1]
             batch = ShardBatch(shard)
-            outcomes = [_attempt(request, batch) for request in group]
+            outcomes = [request.attempt(batch) for request in group]
             if kept is not None and batch.changes < len(group):
                 continue
             if not batch.changes:
@@ -151,21 +138,3 @@ class ShardWriter:
         self.keep(shard)
         self._kept = None
         return shard
-
-
-def _attempt(request: _Request, batch: ShardBatch) -> _Outcome:
-    try:
-        return _Outcome(request, request.action(batch))
-    except Exception as error:  # the caller's, whatever it is
-        return _Outcome(request, error=error)
-
-
-def _resolve(outcomes: Sequence[_Outcome]) -> None:
-    for outcome in outcomes:
-        future = outcome.request.future
-        if future.done():  # cancelled meanwhile
-            continue
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.result)

@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.ha.outcomes import Outcome, Request, resolve
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.database import Database, repeated
 from firesteel.ha.sql.tables import read_versions
@@ -21,18 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Request[Batch]):
     path: str | None
-    action: Callable[[Batch], Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    request: _Request
-    result: Any = None
-    error: Exception | None = None
+    """The one that it reads or changes."""
 
 
 class GroupWriter:
@@ -56,12 +48,11 @@ class GroupWriter:
             action: Works on the batch; what it raises is raised here, and must come before any change.
             path: The one that it reads or changes.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self._database.where} is closed; open it again")
-            self._queue.put(_Request(path, action, loop, future))
+            self._queue.put(_Request(action, future, path))
         return await future
 
     async def close(self) -> None:
@@ -87,54 +78,36 @@ class GroupWriter:
             if group:
                 _deliver(self._do(group))
 
-    def _do(self, group: Sequence[_Request]) -> list[_Outcome]:
+    def _do(self, group: Sequence[_Request]) -> list[Outcome]:
         try:
             return repeated(partial(self._commit, group))
         except (StoreBrokenError, StoreUnavailableError) as error:
-            return [_Outcome(request, error=error) for request in group]
+            return [request.failed(error) for request in group]
         except Exception as error:
             # One of the values is to blame, and nothing has been committed. Alone, it fails alone.
             if len(group) > 1:
                 return [outcome for request in group for outcome in self._do([request])]
             if not isinstance(error, StoreError):
                 logger.exception("a write to %s failed in an unforeseen way", self._database.where)
-            return [_Outcome(group[0], error=error)]
+            return [group[0].failed(error)]
 
-    def _commit(self, group: Sequence[_Request]) -> list[_Outcome]:
+    def _commit(self, group: Sequence[_Request]) -> list[Outcome]:
         with self._database.write() as connection:
             found, next_epoch = self._database.lock(connection, self._cluster_id)
             paths = {request.path for request in group if request.path is not None}
             batch = Batch(found, read_versions(connection, self._cluster_id, paths), next_epoch)
-            outcomes = [_attempt(request, batch) for request in group]
+            outcomes = [request.attempt(batch) for request in group]
             self._database.carry_out(connection, self._cluster_id, batch)
         return outcomes
 
 
-def _attempt(request: _Request, batch: Batch) -> _Outcome:
-    try:
-        return _Outcome(request, request.action(batch))
-    except Exception as error:  # the caller's, whatever it is
-        return _Outcome(request, error=error)
-
-
-def _deliver(outcomes: Sequence[_Outcome]) -> None:
+def _deliver(outcomes: Sequence[Outcome]) -> None:
     """Hand results over to the event loops of the callers, waking each loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
     for outcome in outcomes:
-        by_loop.setdefault(outcome.request.loop, []).append(outcome)
+        by_loop.setdefault(outcome.future.get_loop(), []).append(outcome)
     for loop, its in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, its)
+            loop.call_soon_threadsafe(resolve, its)
         except RuntimeError:  # the loop is closed: nobody waits any more
             pass
-
-
-def _resolve(outcomes: Sequence[_Outcome]) -> None:
-    for outcome in outcomes:
-        future = outcome.request.future
-        if future.done():  # cancelled meanwhile
-            continue
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.result)
