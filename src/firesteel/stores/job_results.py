@@ -111,7 +111,8 @@ class JobResultStore:
         self._store = store
         self._retention = retention
         self._results: dict[JobID, JobResult] = {}
-        self._dirty: dict[JobID, None] = {}
+        self._dirty: dict[JobID, int | None] = {}
+        """With the version of each in the store, where it was written here."""
         self._clean_by_age: list[tuple[float, JobID]] = []
         """A heap of the clean ones."""
 
@@ -159,7 +160,7 @@ class JobResultStore:
         """
         path = _path(result.job_id)
         try:
-            await self._store.put(path, _encode(result, dirty=True), epoch=epoch, expected=NEW)
+            version = await self._store.put(path, _encode(result, dirty=True), epoch=epoch, expected=NEW)
         except VersionConflictError:
             stored = await self._store.get(path)
             if stored is None:
@@ -173,6 +174,7 @@ class JobResultStore:
             self._remember(there, dirty=dirty)
         else:
             self._remember(result, dirty=True)
+            self._dirty[result.job_id] = version
 
     async def replace_unreadable(self, result: JobResult, *, epoch: Epoch) -> None:
         """Put a dirty result in the place of one that nobody can read, whose bytes the caller has kept elsewhere."""
@@ -185,6 +187,24 @@ class JobResultStore:
         Raises:
             JobNotFoundError: the job has no result.
         """
+        if not await self._mark_as_written(job_id, epoch):
+            await self._mark_as_stored(job_id, epoch)
+        await self._forget_oldest(epoch)
+
+    async def _mark_as_written(self, job_id: JobID, epoch: Epoch) -> bool:
+        """Without reading what was written here a moment ago. False when it is not there as it was written."""
+        version = self._dirty.get(job_id)
+        if version is None:
+            return False
+        result = self._results[job_id]
+        try:
+            await self._store.put(_path(job_id), _encode(result, dirty=False), epoch=epoch, expected=version)
+        except VersionConflictError:
+            return False
+        self._remember(result, dirty=False)
+        return True
+
+    async def _mark_as_stored(self, job_id: JobID, epoch: Epoch) -> None:
         path = _path(job_id)
         stored = await self._store.get(path)
         if stored is None:
@@ -195,7 +215,6 @@ class JobResultStore:
         if dirty:
             await self._store.put(path, _encode(result, dirty=False), epoch=epoch, expected=stored.version)
         self._remember(result, dirty=False)
-        await self._forget_oldest(epoch)
 
     def _remember(self, result: JobResult, *, dirty: bool) -> None:
         job_id = result.job_id

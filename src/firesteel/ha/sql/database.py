@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from sqlalchemy import URL, Connection
 
 from firesteel.errors import StoreUnavailableError
-from firesteel.ha.protocols import Epoch
+from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.sql.batch import Batch, Leadership
 from firesteel.ha.sql.changes import Listening
 from firesteel.ha.sql.url import backend_of
@@ -52,6 +52,12 @@ class Database(Protocol):
     def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
         """Who leads, so that nobody else can change it before this transaction ends; and the epoch to grant next, which
         was never granted before."""
+        ...
+
+    def value(self, connection: Connection, cluster_id: str, path: str) -> Stored | None: ...
+
+    def versions(self, connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
+        """Of those paths that are there."""
         ...
 
     def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:

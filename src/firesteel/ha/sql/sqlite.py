@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,13 @@ from firesteel.errors import (
     StoreUnavailableError,
 )
 from firesteel.files import private_dir
-from firesteel.ha.protocols import Epoch
+from firesteel.ha.protocols import Epoch, Stored
+from firesteel.ha.sql import sqlite_rows as rows
 from firesteel.ha.sql.batch import Batch, Leadership
 from firesteel.ha.sql.changes import Listening
 from firesteel.ha.sql.database import READERS
 from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
-from firesteel.ha.sql.tables import read_leadership, write_batch
+from firesteel.ha.sql.tables import read_leadership
 from firesteel.ha.sql.url import FIELD, parse
 
 BUSY_TIMEOUT = 5.0
@@ -131,11 +132,17 @@ class SqliteDatabase:
         return read_leadership(connection, cluster_id), False
 
     def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
-        row = read_leadership(connection, cluster_id)  # the whole database is locked already
+        row = rows.read_leadership(_driver_of(connection), cluster_id)  # the whole database is locked already
         return row, Epoch(row.epoch + 1)
 
+    def value(self, connection: Connection, cluster_id: str, path: str) -> Stored | None:
+        return rows.read_value(_driver_of(connection), cluster_id, path)
+
+    def versions(self, connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
+        return rows.read_versions(_driver_of(connection), cluster_id, paths)
+
     def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:
-        write_batch(connection, cluster_id, batch)
+        rows.write_batch(_driver_of(connection), cluster_id, batch)
 
     def listen(self, cluster_id: str, on_change: Callable[[], None]) -> Listening | None:
         return None
@@ -188,9 +195,15 @@ class SqliteDatabase:
 
         @event.listens_for(engine, "begin")
         def begun(connection: Connection) -> None:
-            connection.exec_driver_sql(begin)
+            _driver_of(connection).execute(begin)
 
         return engine
+
+
+def _driver_of(connection: Connection) -> sqlite3.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
 
 
 def _path_of(url: URL | str) -> Path:

@@ -14,7 +14,7 @@ from firesteel.errors import StoreError
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.rules import check_path
 from firesteel.ha.sql.database import READERS, Database, repeated
-from firesteel.ha.sql.tables import read_below, read_paths_below, read_value
+from firesteel.ha.sql.tables import read_below, read_paths_below
 from firesteel.ha.sql.writer import GroupWriter
 
 T = TypeVar("T")
@@ -32,6 +32,9 @@ class Reader:
         if self._closed:
             raise StoreError(f"{self._database.where} is closed; open it again")
         return await asyncio.get_running_loop().run_in_executor(self._threads, repeated, partial(self._do, action))
+
+    async def value(self, cluster_id: str, path: str) -> Stored | None:
+        return await self.read(lambda connection: self._database.value(connection, cluster_id, path))
 
     def _do(self, action: Callable[[Connection], T]) -> T:
         with self._database.read() as connection:
@@ -52,7 +55,7 @@ class SqlStateStore:
 
     async def get(self, path: str) -> Stored | None:
         check_path(path)
-        return await self._reader.read(lambda connection: read_value(connection, self._cluster_id, path))
+        return await self._reader.value(self._cluster_id, path)
 
     async def list(self, prefix: str) -> Mapping[str, Stored]:
         check_path(prefix)

@@ -15,7 +15,6 @@ from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
 from firesteel.ha.outcomes import Outcome, Request, resolve
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.database import Database, repeated
-from firesteel.ha.sql.tables import read_versions
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ class GroupWriter:
         with self._database.write() as connection:
             found, next_epoch = self._database.lock(connection, self._cluster_id)
             paths = {request.path for request in group if request.path is not None}
-            batch = Batch(found, read_versions(connection, self._cluster_id, paths), next_epoch)
+            batch = Batch(found, self._database.versions(connection, self._cluster_id, paths), next_epoch)
             outcomes = [request.attempt(batch) for request in group]
             self._database.carry_out(connection, self._cluster_id, batch)
         return outcomes

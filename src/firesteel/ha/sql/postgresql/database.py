@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import psycopg
@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
-from firesteel.ha.protocols import Epoch
+from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.sql.batch import Batch, Leadership
 from firesteel.ha.sql.database import READERS, repeated
 from firesteel.ha.sql.postgresql import lease
@@ -22,7 +22,7 @@ from firesteel.ha.sql.postgresql.errors import connect_error, server_error
 from firesteel.ha.sql.postgresql.listener import Listener
 from firesteel.ha.sql.postgresql.target import Target
 from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
-from firesteel.ha.sql.tables import write_batch
+from firesteel.ha.sql.tables import read_value, read_versions, write_batch
 
 OLDEST_SERVER = 12
 """The first with tcp_user_timeout."""
@@ -165,6 +165,12 @@ class PostgreSqlDatabase:
 
     def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
         return lease.lock(connection, cluster_id)
+
+    def value(self, connection: Connection, cluster_id: str, path: str) -> Stored | None:
+        return read_value(connection, cluster_id, path)
+
+    def versions(self, connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
+        return read_versions(connection, cluster_id, paths)
 
     def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:
         with _driver_of(connection).pipeline():  # one way there and back for all of it
