@@ -1,23 +1,36 @@
 """What happened in a run, written down outside the cluster, where no crash of a node can take it back.
 
-One JSON object a line: when (seconds since the run began, by one clock), what kind, and the particulars. The kinds:
+One JSON object a line: when (seconds since the run began, by one clock), what kind, and the particulars. Whoever watches writes
+down changes only, so the last event of a kind holds until the next one. The kinds:
 
 | kind | particulars |
 |---|---|
-| `call` | `id`, `client`, `what` (submit, cancel, stop, savepoint, status, result, list, upload), `job`, `args` |
+| `call` | `id`, `client`, `what` (submit, submit-other, cancel, stop, savepoint, status, result, list, upload), `job`, `args` |
 | `answer` | `id` of the call, `outcome` (ok, refused, unknown), `value` or `error` |
-| `job` | `job`, `load` (batch, streaming, script), `digest`: a job that is meant to exist from its first call on |
-| `fault`, `healed` | `id`, `name` (F1 …), `what`, `target` |
-| `driver` | `job`, `attempt`, `pid`, `started`, `alive` |
+| `job` | `job`, `load` (batch, streaming, script), `digest`, `plan`: a job that is meant to exist from its first call on |
+| `fault`, `healed` | `id`, `name` (F1 …), `what`, `target`, `harms`: what may rightly suffer (drivers, store, …) |
+| `driver` | `job`, `attempt`, `pid`, `started`, `alive`, `taken`, `over` (when), `by` (pid of its node) |
 | `query` | `job`, `attempt`, `runs`: run id of each streaming query |
 | `engine` | `engine`, `pid`, `started`, `alive` |
-| `node` | `node`, `pid`, `alive`, `rss_kb`, `descriptors`, `threads` |
-| `leader` | `node` that was asked, `epoch` and `address` that it named (null when it knew of none) |
-| `store` | `epoch`, `rows` by first part of their path: the store as seen from outside |
-| `job-state` | `job`, `status`, `attempt`, `restarts`, `node` that said so |
+| `node` | `node`, `address`, `pid`, `alive`, `rss_kb`, `descriptors`, `threads` |
+| `leader` | `node` that was asked, `epoch` and `address` that it named (null when none, or no answer), `asked` |
+| `reach` | `ok`: whether the cluster, asked at all its addresses, answered for its jobs; `error` |
+| `lag` | `seconds` that the observer was late: the machine had other things to do, the cluster may have waited too |
+| `observer` | `thread`, `error`: the watch itself failed |
+| `store` | `epoch`, `holder`, `rows` by first part of their path, as seen from outside; `error` when it could not be read |
+| `stored` | `job`, `parts` (graphs, jobs, results), `digest`, `attempt`, `cancel`, `result` (status, dirty, …) |
+| `write` | `node` (pid), `epoch`, `path`, `began`, `ended`, `outcome` (ok, fenced, …): as a wrapper inside the node saw it |
+| `job-state` | `job`, `status`, `attempt`, `restarts`, `node` that said so, `asked` (when) |
+| `run` | `job`, `number`, `pid`, `began`, `ended`, `digest`: a program's own diary, written from inside it |
 | `output` | `job`, `expected`, `found`, `missing`, `repeated`: rows, counted by the reader of the output |
+| `savepoint` | `job`, `path`, `present`: whether it can be started from, when it is looked at |
 | `left` | `job` or null, `what`: something found after its job was cleaned up |
+| `expectation` | `fault`, `what`, `held`, `invariant`: something that whoever made the fault saw to itself |
+| `recovered` | `round`, `seconds` after the last fault was healed until the cluster answered; null when it did not |
+| `game` | `seed`, `control`, `nodes`, `lease`, `engines`, `store`, `faults`: once, what is played; `note`: `fault`, `what` |
+| `skipped` | `name`, `variant`, `why`: a fault that this cluster cannot have |
 | `round` | `number`, `seed`, `plan` |
+| `settled` | `open`: jobs that had not ended when the load was told to come to an end and given the time for it |
 """
 
 from __future__ import annotations
@@ -66,6 +79,14 @@ class History:
     @property
     def now(self) -> float:
         return time.monotonic() - self._began
+
+    def at(self, monotonic: float) -> float:
+        """A moment of this host's monotonic clock, which all its processes share, as seconds since the run began."""
+        return round(monotonic - self._began, 4)
+
+    def at_wall(self, wall: float) -> float:
+        """As `at`, of a time of this host's wall clock. As good as that clock: only for moments of now, such as of a file."""
+        return self.at(time.monotonic() - (time.time() - wall))
 
     def events(self) -> list[Event]:
         with self._lock:

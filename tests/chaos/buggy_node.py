@@ -1,0 +1,209 @@
+"""A real node with a bug: `python -m tests.chaos.buggy_node BUG -Dkey=value …`. A harness that does not notice proves nothing.
+
+The store is watched as in `failing_node`, with the same environment variables.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.chaos import failing_node  # first: it may have to change what the clock says
+
+# isort: split
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
+from firesteel.dispatcher.runner import DispatcherRunner
+from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.entrypoint.__main__ import main
+from firesteel.ha.protocols import Epoch
+from firesteel.ha.sql.batch import Batch
+from firesteel.ha.sql.election import SqlLeaderElectionDriver
+from firesteel.jobmaster import machine
+from firesteel.jobmaster.executor import Presence
+from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.jobmaster.master import JobMaster
+from firesteel.jobmaster.restart import NO_FAILURES
+from firesteel.status import JobStatus
+from firesteel.stores.job_graphs import JobGraphStore, Submission
+from firesteel.stores.job_results import JobResultStore
+from firesteel.stores.operations import OperationStore
+
+SLOW_SECONDS = 15.0
+LATE_SECONDS = 3.0
+
+
+def fencing_skipped() -> None:
+    """Old epochs may write, and a leader that was replaced does not believe it."""
+    _set(Batch, "_check", lambda self, path, epoch, expected: None)
+    _set(SqlLeaderElectionDriver, "holds", lambda self, epoch: True)
+    _set(DispatcherRunner, "on_revoke", lambda self: None)
+
+
+def acknowledged_before_the_write() -> None:
+    async def put_late(self: Dispatcher, submission: Submission) -> None:
+        await asyncio.sleep(LATE_SECONDS)
+        await self._services.graphs.put(submission, epoch=self._services.epoch)
+
+    async def submit(self: Dispatcher, submission: Submission) -> None:
+        if not self._known(submission):
+            self._run(submission, None)
+            self._tasks.start(put_late(self, submission), "put")
+
+    _set(Dispatcher, "_submit", submit)
+
+
+def cleaned_before_the_result() -> None:
+    async def look_after(self: Dispatcher, job: Any) -> None:
+        job_id = job.submission.job_id
+        result = await job.runner.run()
+        job.state = job.runner.state
+        await self._services.graphs.delete(job_id, epoch=self._services.epoch)
+        await self._services.results.put_dirty(result, epoch=self._services.epoch)
+        if not job.result.done():
+            job.result.set_result(result)
+        self._start_cleanup(job_id)
+
+    _set(Dispatcher, "_look_after", look_after)
+
+
+def restarted_on_adoption() -> None:
+    original = machine._recovered
+
+    def recovered(state: machine.JobState, event: machine.Recovered, now: float) -> machine.Step:
+        lost = event.presence is Presence.RUNNING
+        return original(state, machine.Recovered(False, event.presence) if lost else event, now)
+
+    _set(machine, "_recovered", recovered)
+
+
+def started_twice() -> None:
+    """A new leader starts another attempt, and lets the one that runs go on."""
+    restarted_on_adoption()
+
+    def fence(self: LocalAttemptExecutor, attempt: Any, *_: Any) -> AttemptResult:
+        return AttemptResult(AttemptState.FAILED)
+
+    _set(LocalAttemptExecutor, "_fence", fence)
+
+
+def result_overwritten() -> None:
+    original = JobResultStore.mark_clean
+
+    async def mark_clean(self: JobResultStore, job_id: Any, *, epoch: Epoch) -> None:
+        result = await self.read(job_id)
+        if result is not None:
+            changed = replace(result, status=JobStatus.FAILED, ended_at=result.ended_at + 1)
+            await self.replace_unreadable(changed, epoch=epoch)
+        await original(self, job_id, epoch=epoch)
+
+    _set(JobResultStore, "mark_clean", mark_clean)
+
+
+def cancel_forgotten() -> None:
+    async def cancel(self: JobMaster) -> None:
+        return None
+
+    _set(JobMaster, "cancel", cancel)
+
+
+def duplicates_not_noticed() -> None:
+    _set(Dispatcher, "_known", lambda self, submission: False)
+    original = JobGraphStore.put
+
+    async def put(self: JobGraphStore, submission: Submission, *, epoch: Epoch) -> None:
+        await self.delete(submission.job_id, epoch=epoch)
+        await original(self, submission, epoch=epoch)
+
+    _set(JobGraphStore, "put", put)
+
+
+def cleaned_up_by_halves() -> None:
+    original = Dispatcher.__init__
+
+    def init(self: Dispatcher, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self._cleaner._steps = tuple(s for s in self._cleaner._steps if s.name not in ("outputs", "attempts", "record"))
+
+    _set(Dispatcher, "__init__", init)
+
+
+def savepoint_not_taken() -> None:
+    async def savepoint(self: LocalAttemptExecutor, location: str, attempt: Any, *, stopped: bool = False) -> Any:
+        return {}
+
+    _set(LocalAttemptExecutor, "savepoint", savepoint)
+
+
+def operations_forgotten() -> None:
+    async def load(self: OperationStore) -> None:
+        self._operations = {}
+
+    _set(OperationStore, "load", load)
+
+
+def counters_not_durable() -> None:
+    original = machine.JobState.of_record
+
+    def of_record(restart: Any, size: int, data: Mapping[str, Any]) -> machine.JobState:
+        return replace(original(restart, size, data), failures=NO_FAILURES)
+
+    _set(machine.JobState, "of_record", staticmethod(of_record))
+
+
+def epoch_granted_twice() -> None:
+    original = Batch.__init__
+
+    def init(self: Batch, leadership: Any, versions: Any, next_epoch: Epoch | None = None) -> None:
+        original(self, leadership, versions, Epoch(max(1, leadership.epoch)))
+
+    _set(Batch, "__init__", init)
+
+
+def slow_to_lead() -> None:
+    original = DispatcherLeaderProcess.start
+
+    async def start(self: DispatcherLeaderProcess) -> None:
+        if self.epoch > 1:
+            await asyncio.sleep(SLOW_SECONDS)
+        await original(self)
+
+    _set(DispatcherLeaderProcess, "start", start)
+
+
+def _set(owner: object, name: str, value: object) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} any more: mend this bug"
+    setattr(owner, name, value)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__.replace("_", "-"): bug
+    for bug in (
+        fencing_skipped,
+        acknowledged_before_the_write,
+        cleaned_before_the_result,
+        restarted_on_adoption,
+        started_twice,
+        result_overwritten,
+        cancel_forgotten,
+        duplicates_not_noticed,
+        cleaned_up_by_halves,
+        savepoint_not_taken,
+        operations_forgotten,
+        counters_not_durable,
+        epoch_granted_twice,
+        slow_to_lead,
+    )
+}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in BUGS:
+        sys.exit(f"usage: python -m tests.chaos.buggy_node BUG -Dkey=value …; bugs: {', '.join(BUGS)}")
+    BUGS[sys.argv[1]]()
+    failing_node.install(failing_node.TOLD)
+    sys.exit(main(sys.argv[2:]))

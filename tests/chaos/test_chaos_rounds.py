@@ -1,0 +1,140 @@
+"""A short game on real nodes and a real engine, with its control run, and one on a cluster that is only described."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.chaos import invariants
+from firesteel.chaos.cluster import LocalCluster
+from firesteel.chaos.controlled import answers, leader_of, leading_node
+from firesteel.chaos.game import Game, play
+from firesteel.chaos.history import Event
+from firesteel.chaos.own_cluster import OwnCluster, read_description
+from firesteel.chaos.records import open_records
+from firesteel.chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
+from firesteel.client.cluster import ClusterClient
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("chaos"), pytest.mark.timeout(600)]
+
+LEASE = 4.0
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("chaos")
+    with local_stage(LocalSettings(root, StoreAddress("sqlite"), nodes=2, lease=LEASE)) as made:
+        yield made
+
+
+def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
+    cluster = stage.cluster
+    assert isinstance(cluster, LocalCluster)
+    eventually(lambda: answers(cluster), "nobody leads")
+    first = leader_of(cluster)
+    assert first is not None
+    killed = leading_node(cluster)
+    assert killed is not None
+    killed.kill()
+    assert (killed.alive, killed.pid) == (False, None)
+    eventually(lambda: (leader_of(cluster) or first).epoch > first.epoch, "no other one leads")
+    killed.start()
+    assert killed.address in cluster.addresses
+
+    paused = leading_node(cluster)
+    assert paused is not None
+    assert paused is not killed
+    paused.pause()
+    assert paused.alive
+    eventually(lambda: (found := leading_node(cluster)) is not None and found is not paused, "no other one leads")
+    paused.resume()
+
+    cut = leading_node(cluster)
+    assert cut is not None
+    assert cut.clients is not None
+    cut.clients.cut()
+    # It still leads: its store is in reach. But nobody can ask it, nor can the other node.
+    assert not answers(cluster)
+    cut.clients.restore()
+    eventually(lambda: answers(cluster), "the line was not restored")
+    with ClusterClient(paused.address, token=cluster.token) as client:
+        assert client.whoami().role == "admin"
+
+
+def test_records_are_put_into_the_store_behind_the_clusters_back(stage: Stage) -> None:
+    assert isinstance(stage.cluster, LocalCluster)
+    records = open_records(stage.cluster.configuration)
+    assert records is not None
+    records.put("parked/nobody/graphs", b"one")
+    records.put("parked/nobody/graphs", b"two")
+    records.delete("parked/nobody/graphs")
+    records.delete("parked/nobody/graphs")
+
+
+PATIENT = invariants.Bounds(
+    reachable=90, hiccup=90, cancel=90, starting=30, failover=90, clean=180, state=120, harm=90, fenced=30, engines=1
+)
+"""A machine that runs other tests too has no times to be judged by; what is right and wrong does not depend on them."""
+
+
+def judged(events: list[Event]) -> list[str]:
+    return [str(v) for v in invariants.check(events, bounds=PATIENT)]
+
+
+def test_a_game_with_faults_holds_and_its_control_run_too(stage: Stage, tmp_path: Path) -> None:
+    chosen = ("F1/kill-leader", "F4/pause-briefly", "F13/kill-driver", "F20/duplicates", "F22/leftovers")
+    said: list[str] = []
+    game = Game(tmp_path, tmp_path / "history.jsonl", seed=5, rounds=4, faults=chosen, streams=1, say=said.append)
+    events = play(game, stage)
+    assert judged(events) == [], said
+    kinds = Counter(e.kind for e in events)
+    assert kinds["round"] == kinds["recovered"] == 4
+    assert kinds["fault"] == kinds["healed"] >= 4
+    assert kinds["output"] >= 1
+    written = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert len(written) == len(events)
+
+    # Of another seed, because ids of jobs are drawn from it, and those of before belong to this cluster.
+    control = Game(
+        tmp_path / "control", tmp_path / "control.jsonl", seed=6, rounds=2, faults=chosen, streams=1, control=True
+    )
+    events = play(control, stage)
+    assert judged(events) == []
+    assert not [e for e in events if e.kind in ("fault", "healed")]
+
+
+def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> None:
+    cluster = stage.cluster
+    assert isinstance(cluster, LocalCluster)
+    eventually(lambda: answers(cluster), "nobody leads")
+    (tmp_path / "token").write_text(cluster.token)
+    nodes = [
+        {
+            "name": node.name,
+            "address": node.address,
+            "commands": {"pause": f"kill -STOP {node.pid}", "resume": f"kill -CONT {node.pid}"},
+        }
+        for node in cluster.nodes()
+    ]
+    described = {"nodes": nodes, "token-file": str(tmp_path / "token"), "work-dir": str(tmp_path), "lease": LEASE}
+    file = tmp_path / "cluster.yaml"
+    file.write_text(json.dumps(described))  # which is YAML
+    with OwnCluster(read_description(file)) as own:
+        game = Game(
+            tmp_path, tmp_path / "history.jsonl", rounds=1, faults=["F4/pause-leader"], streams=0, scripts=False
+        )
+        events = play(game, Stage(own))
+    assert judged(events) == []
+    assert [e["variant"] for e in events if e.kind == "fault"] == ["pause-leader"]
