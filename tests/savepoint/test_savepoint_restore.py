@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.savepoint.fake_query import QUERY, FakeQuery, files_below
 
-from firesteel.errors import InvalidPipelineError
+from firesteel.errors import FiresteelError, InvalidPipelineError
 from firesteel.savepoint import restore as module
 from firesteel.savepoint import take, writer
 from firesteel.savepoint.files import Place, copy_files
@@ -98,6 +99,28 @@ def test_it_is_done_once(scene: Scene) -> None:
     Path(scene.savepoint, MANIFEST).unlink()
     assert scene.restore() == []
     assert (scene.checkpoint / "offsets" / "5").exists()
+
+
+def test_mark_that_came_to_nothing_is_no_checkpoint_in_use(scene: Scene) -> None:
+    """A driver that is killed between the temporary file of its mark and the mark leaves the former."""
+    scene.save()
+    scene.checkpoint.mkdir(parents=True)
+    (scene.checkpoint / f"{MARK}.4711-0badcafe.tmp").write_text('{"state": "copying"')
+    assert scene.restore() == [RestoredSink("o", 4)]
+
+
+def test_mark_that_finds_no_space_leaves_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.save()
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises((OSError, FiresteelError)):
+            scene.restore()
+    assert files_below(scene.checkpoint) == set()
+    assert scene.restore() == [RestoredSink("o", 4)]
 
 
 @pytest.mark.parametrize("in_place", [False, True])

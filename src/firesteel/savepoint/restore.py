@@ -128,7 +128,8 @@ class _Target:
 
     def check(self, saved: SavedSink) -> None:
         """Raises InvalidPipelineError when the sink cannot go on from `saved`."""
-        if self.state is None and any(f != MARK for f in self._checkpoint.files()):
+        # A driver that died while it wrote the mark left its temporary file, and nothing else.
+        if self.state is None and any(not f.startswith(MARK) for f in self._checkpoint.files()):
             raise _refusal(
                 f"its checkpoint {self._places.checkpoint} is in use already, and a savepoint needs an empty one",
                 "remove options.checkpointLocation or let it name an empty directory, or start without the savepoint",

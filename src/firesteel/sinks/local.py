@@ -116,7 +116,12 @@ class LocalStore:
 
     def _write_temporary(self, path: str, data: bytes) -> str:
         temporary = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        _fill(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), data)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _fill(fd, data)
+        except BaseException:
+            os.unlink(temporary)
+            raise
         return temporary
 
     def touch(self, path: str) -> None:
