@@ -55,6 +55,7 @@ class Faults:
     forgets: list[Exception] = field(default_factory=list)
     checkpoints_hang: bool = False
     savepoints_hang: bool = False
+    prepares_hang: bool = False
     prepares: list[Exception] = field(default_factory=list)
     savepoints: list[Exception] = field(default_factory=list)
     clears: list[Exception] = field(default_factory=list)
@@ -105,6 +106,8 @@ class FaultyExecutor(SimExecutor):
         return await super().checkpoint(attempt)
 
     async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+        while self.faults.prepares_hang:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         if self.faults.prepares:
             raise self.faults.prepares.pop(0)
         await super().prepare_savepoint(location, request)

@@ -404,6 +404,29 @@ def test_stop_survives_a_crash_at_any_step(tmp_path: Path, step: int, side: str)
     once(tmp_path, main)
 
 
+def test_stop_that_was_done_while_nobody_led_gives_its_savepoint(tmp_path: Path) -> None:
+    """I14: the job has ended by the stop when the next leader looks, and its result takes a while to be durable."""
+
+    async def main(cluster: Cluster) -> None:
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        cluster.faults.closed = {"results/"}
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
+        await cluster.until(lambda: not cluster.world.live_runs(job_id))
+        cluster.faults.prepares_hang = True
+        await cluster.fail_over()
+        job = (await cluster.dispatcher())._jobs[job_id]
+        await cluster.until(lambda: job.runner.state.status is JobStatus.FINISHED)
+        cluster.faults.prepares_hang = False
+        await asyncio.sleep(5)
+        cluster.faults.closed = set()
+        done = await outcome(cluster, job_id, "t1")
+        assert (done.status, done.error) == (OperationStatus.COMPLETED, "")
+        assert cluster.world.savepoints == {done.result["location"]: True}
+        assert (await cluster.result(job_id)).stopped
+
+    once(tmp_path, main)
+
+
 def test_checkpoint_survives_a_crash(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job_id = await cluster.running(cluster.job(1, streaming=True))

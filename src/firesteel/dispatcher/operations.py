@@ -189,8 +189,12 @@ class Operations:
             while job.status is JobStatus.RECONCILING:  # it was this leader's predecessor who was asked
                 await asyncio.wait([job.result], timeout=0.2)
             if not job.result.done():
-                await job.runner.stop()
-            while not job.result.done() and job.runner.stopping:
+                try:
+                    await job.runner.stop()
+                except JobStateError:
+                    if not job.runner.state.status.terminal:
+                        raise  # else it ended in this moment, perhaps by the stop itself, and its result is being written
+            while not job.result.done() and (job.runner.stopping or job.runner.state.status.terminal):
                 await asyncio.wait([job.result], timeout=0.2)
             result = job.result.result() if job.result.done() else None
         if result is None or not result.stopped:
