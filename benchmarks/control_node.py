@@ -56,6 +56,9 @@ class Engines:
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         return record
 
+    async def there(self, record: EngineRecord) -> bool:
+        return True
+
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None: ...
 
     async def health(self, record: EngineRecord) -> Health:

@@ -21,6 +21,7 @@ from firesteel.blob.store import BlobStore
 from firesteel.client.discovery import find_local
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.status import JobStatus
@@ -50,6 +51,19 @@ class View:
 
     def leader(self) -> LeaderInformation | None:
         return None
+
+    @property
+    def absence(self) -> Absence | None:
+        return None
+
+    async def leader_changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        await asyncio.sleep(timeout)
+
+    async def others_wait(self) -> bool | None:
+        return None
+
+    def begin_hand_over(self) -> None:
+        raise NotImplementedError
 
 
 async def measure(directory: Path, requests: int) -> dict[str, Any]:

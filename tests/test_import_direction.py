@@ -13,7 +13,7 @@ import firesteel
 
 ROOT = Path(firesteel.__file__).parent
 
-BASE = {"types", "errors", "files", "processes", "failure", "status", "concurrency"}
+BASE = {"types", "errors", "files", "processes", "hosts", "failure", "status", "concurrency"}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "failure": set(),
@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "processes": set(),
+    "hosts": set(),
     "config": BASE,
     "jobgraph": BASE,
     "sinks": BASE | {"jobgraph"},
@@ -107,6 +108,7 @@ ALLOWED: dict[str, set[str]] = {
         "rest",
         "__init__",
     },
+    "chaos": BASE | {"config", "jobgraph", "engines", "client"},
     "__init__": {"jobgraph", "client"},
 }
 

@@ -45,6 +45,7 @@ from firesteel.errors import (
 )
 from firesteel.files import private_dir, write_atomically
 from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
+from firesteel.ha.resignation import Resignation
 from firesteel.ha.rules import NEVER, check_epoch, check_path, check_version
 
 T = TypeVar("T")
@@ -207,6 +208,7 @@ class DirectoryElection:
         self._listener: LeaderListener | None = None
         self._leading: Epoch | None = None
         self._trusted_until = 0.0
+        self._resignation = Resignation()
         self._tasks = OwnedTasks(f"election of {contender}", self._failed)
 
     async def start(self, listener: LeaderListener) -> None:
@@ -226,12 +228,16 @@ class DirectoryElection:
         row = await self._store.read(self._directory.leadership)
         return LeaderInformation(row.epoch, row.address) if row.holder else None
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        if epoch == self._leading:
+            await self._resignation.ask(epoch, patience)
+
     async def close(self) -> None:
         await self._tasks.close()
+        self._resignation.drop()
         self._leading = None
         if self._listener is not None:
-            with contextlib.suppress(StoreError):  # closed before, or out of reach: then the lease runs out
-                await self._store.write(self._release)
+            await self._give_up()
 
     # -- in the event loop -----------------------------------------------------------------------------------------
 
@@ -243,6 +249,13 @@ class DirectoryElection:
             await self._renew(epoch)
             self._leading = None
             listener.on_revoke()
+            if self._resignation.is_asked:
+                await self._give_up()
+                self._resignation.carried_out()
+
+    async def _give_up(self) -> None:
+        with contextlib.suppress(StoreError):  # closed before, or out of reach: then the lease runs out
+            await self._store.write(self._release)
 
     async def _contend(self) -> Epoch:
         seen, since = Leadership(), time.monotonic()
@@ -253,6 +266,7 @@ class DirectoryElection:
                     since = time.monotonic()
                 seen, began = row, time.monotonic()
                 free = row.holder in {"", self._me} or began - since >= self._lease
+                free = free and not self._resignation.stands_back(row.epoch)
                 if free and (epoch := await self._store.write(partial(self._take, row))) is not None:
                     self._trusted_until = began + self._lease * 2 / 3
                     return epoch
@@ -263,7 +277,8 @@ class DirectoryElection:
     async def _renew(self, epoch: Epoch) -> None:
         """Returns when leadership is lost, or in doubt."""
         while True:
-            await asyncio.sleep(min(self._lease / 3, self._trusted_until - time.monotonic()))
+            if await self._resignation.asked_before(min(time.monotonic() + self._lease / 3, self._trusted_until)):
+                return
             began = time.monotonic()
             if began >= self._trusted_until:
                 return
@@ -277,6 +292,7 @@ class DirectoryElection:
 
     def _failed(self, error: BaseException) -> None:
         assert self._listener is not None
+        self._resignation.drop()
         if self._leading is not None:
             self._leading = None
             self._listener.on_revoke()

@@ -115,6 +115,10 @@ class EngineLostError(EngineError):
     """An engine that was there is gone."""
 
 
+class AttemptElsewhereError(FiresteelError):
+    """An attempt runs on another host, where it can be neither seen nor ended from here."""
+
+
 class JobNotFoundError(FiresteelError):
     """No job of that id is known here."""
 

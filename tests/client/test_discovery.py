@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import FakeCluster, Node
 
-from firesteel.client import ClusterUnreachableError, connect, connect_async, find_local
+from firesteel.client import ClusterUnreachableError, connect, connect_async, find_local, find_nodes
 from firesteel.client.discovery import rest_file
 from firesteel.config import Configuration, load_configuration
 from firesteel.files import private_dir, write_json
@@ -171,6 +171,68 @@ def test_port_of_a_node_that_is_gone_is_not_asked_again(tmp_path: Path, fake: Fa
         file.unlink()
         with pytest.raises(ClusterUnreachableError, match="has ended"):
             client.whoami()
+
+
+def announce_all(known: Configuration, *nodes: tuple[str, ProcessIdentity, str]) -> None:
+    """As several nodes do; the last one came last."""
+    listed = [{"address": a, "pid": p.pid, "started": p.started, "token": t} for a, p, t in nodes]
+    file = announce(known, *nodes[-1][:2], token=nodes[-1][2])
+    write_json(file, {**listed[-1], "nodes": listed})
+
+
+def test_all_nodes_of_the_machine_are_known_each_by_its_own_token(
+    tmp_path: Path, fake: FakeCluster, node: Node
+) -> None:
+    """The one that came last dies without a word; no address was ever named, and nobody is shown another's token."""
+    known = configuration(tmp_path)
+    fake.answers["/whoami"] = WHO
+    last = Node(fake)
+    announce_all(known, (node.address, me(), "first"), (last.address, me(), "last"))
+    with connect(known) as client:
+        assert client.addresses == (last.address, node.address)
+        client.whoami()
+        last.stop()
+        assert client.whoami().name == "me"
+        assert client.whoami().name == "me"
+        assert client.addresses == (node.address, last.address)
+    assert [s.headers["authorization"] for s in fake.seen] == ["Bearer last", "Bearer first", "Bearer first"]
+
+
+def test_nodes_that_are_dead_are_left_out(tmp_path: Path) -> None:
+    known = configuration(tmp_path)
+    dead = ProcessIdentity(me().pid, "never")
+    one, two = "http://127.0.0.1:1", "http://127.0.0.1:2"
+    announce_all(known, (one, me(), "a"), (two, dead, "b"))
+    assert [n.address for n in find_nodes(known)] == [one]
+    found = find_local(known)
+    assert found is not None
+    assert (found.address, found.token) == (one, "a")
+    announce_all(known, (one, dead, "a"), (two, dead, "b"))
+    assert find_nodes(known) == ()
+    assert find_local(known) is None
+
+
+def test_node_that_comes_later_is_asked_when_all_others_fail(tmp_path: Path, fake: FakeCluster, node: Node) -> None:
+    known = configuration(tmp_path)
+    fake.answers["/whoami"] = WHO
+    first = Node(fake)
+    announce_all(known, (first.address, me(), "a"))
+    with connect(known) as client:
+        client.whoami()
+        announce_all(known, (first.address, me(), "a"), (node.address, me(), "b"))
+        first.stop()
+        assert client.whoami().name == "me"
+        assert client.addresses[0] == node.address
+    assert fake.seen[-1].headers["authorization"] == "Bearer b"
+
+
+def test_configured_token_is_shown_to_all_nodes(tmp_path: Path, fake: FakeCluster, node: Node) -> None:
+    known = configuration(tmp_path, client_token="configured")
+    fake.answers["/whoami"] = WHO
+    announce_all(known, ("http://127.0.0.1:1", me(), "a"), (node.address, me(), "b"))
+    with connect(known) as client:
+        client.whoami()
+    assert fake.seen[0].headers["authorization"] == "Bearer configured"
 
 
 def test_connect_async(tmp_path: Path, fake: FakeCluster, node: Node) -> None:

@@ -18,6 +18,7 @@ from firesteel.ha.protocols import (
     NEW,
     Epoch,
     HighAvailabilityServices,
+    KnowsContenders,
     LeaderElectionDriver,
     LeaderInformation,
     StateStore,
@@ -429,6 +430,97 @@ class ElectionContract:
             assert await other.election("looks").leader() == LeaderInformation(Epoch(epoch + 1), "")
             await driver.close()  # once more does no harm
             assert await other.election("looks").leader() == LeaderInformation(Epoch(epoch + 1), "")
+
+        run(backend, test)
+
+    def test_who_resigns_lets_another_lead_and_leads_after_it(self, backend: Backend) -> None:
+        async def test(backend: Backend) -> None:
+            one, other = await backend.open(), await backend.open()
+            driver, old, epoch = await leading(one)
+            await driver.publish(epoch, "http://old")
+            await one.store.put("a", b"before", epoch=epoch)
+            second, new = await contend(other)
+            await driver.resign(epoch, patience=LONG_LEASE)
+            assert old.events == ["grant", "revoke"]
+            assert not driver.holds(epoch)
+            assert await new.granted() == epoch + 1
+            assert await other.election("looks").leader() == LeaderInformation(Epoch(epoch + 1), "")
+            with pytest.raises(FencingError):
+                await one.store.put("a", b"stale", epoch=epoch)
+            assert old.events == ["grant", "revoke"]
+            await second.close()
+            assert await old.granted() == epoch + 2
+            assert (old.errors, new.errors) == ([], [])
+
+        run(backend, test)
+
+    def test_who_resigns_alone_leads_again_after_its_patience(self, backend: Backend) -> None:
+        """A cluster is never left without a leader out of politeness."""
+
+        async def test(backend: Backend) -> None:
+            services = await backend.open()
+            driver, listener, epoch = await leading(services)
+            await driver.resign(epoch, patience=0.5)
+            assert listener.events == ["grant", "revoke"]
+            assert await services.election("looks").leader() is None
+            assert await listener.granted() == epoch + 1
+            assert driver.holds(Epoch(epoch + 1))
+            assert listener.events == ["grant", "revoke", "grant"]
+
+        run(backend, test)
+
+    def test_who_comes_while_one_stands_back_leads_at_once(self, backend: Backend) -> None:
+        async def test(backend: Backend) -> None:
+            one, other = await backend.open(), await backend.open()
+            driver, old, epoch = await leading(one)
+            await driver.resign(epoch, patience=LONG_LEASE)
+            second, new = await contend(other)
+            assert await new.granted() == epoch + 1
+            await second.resign(Epoch(epoch + 1), patience=LONG_LEASE)
+            assert await old.granted() == epoch + 2
+            assert new.events == ["grant", "revoke"]
+
+        run(backend, test)
+
+    def test_only_who_leads_can_resign(self, backend: Backend) -> None:
+        async def test(backend: Backend) -> None:
+            one, other = await backend.open(), await backend.open()
+            driver, listener, epoch = await leading(one)
+            waiting, _ = await contend(other)
+            await driver.resign(Epoch(epoch + 1), patience=LONG_LEASE)
+            await driver.resign(Epoch(epoch - 1), patience=LONG_LEASE)
+            await waiting.resign(epoch, patience=LONG_LEASE)
+            await other.election("looks").resign(epoch, patience=LONG_LEASE)
+            assert driver.holds(epoch)
+            assert listener.events == ["grant"]
+            await one.store.put("a", b"", epoch=epoch)
+
+        run(backend, test)
+
+    def test_who_stands_back_can_leave(self, backend: Backend) -> None:
+        async def test(backend: Backend) -> None:
+            services = await backend.open()
+            driver, listener, epoch = await leading(services)
+            await driver.resign(epoch, patience=0.3)
+            await driver.close()
+            _, new = await contend(services)
+            assert await new.granted() == epoch + 1
+            assert listener.events == ["grant", "revoke"]
+
+        run(backend, test)
+
+    def test_others_that_wait_are_seen_where_they_can_be(self, backend: Backend) -> None:
+        async def test(backend: Backend) -> None:
+            one, other = await backend.open(), await backend.open()
+            driver, _, _ = await leading(one)
+            if not isinstance(driver, KnowsContenders):
+                pytest.skip("this backend cannot tell who waits")
+            knows: KnowsContenders = driver
+            assert not await knows.others_wait()
+            waiting, _ = await contend(other)
+            await eventually(knows.others_wait)
+            await waiting.close()
+            assert not await knows.others_wait()
 
         run(backend, test)
 

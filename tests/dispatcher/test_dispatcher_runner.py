@@ -24,8 +24,10 @@ class Election:
         self.log = log
         self.publish_errors: list[Exception] = []
         self.certain = False
+        self.listener: LeaderListener | None = None
 
     async def start(self, listener: LeaderListener) -> None:
+        self.listener = listener
         self.log.append("contend")
 
     def holds(self, epoch: Epoch) -> bool:
@@ -38,6 +40,11 @@ class Election:
 
     async def leader(self) -> LeaderInformation | None:
         return None
+
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        self.log.append(f"resign {epoch}")
+        assert self.listener is not None
+        self.listener.on_revoke()
 
     async def close(self) -> None:
         self.log.append("leave")
@@ -344,6 +351,99 @@ def test_close_while_the_process_stops_waits_for_it_too() -> None:
         house.stop_gate.set()
         await asyncio.wait_for(closing, LONG)
         assert house.log[-2:] == ["stopped 1", "leave"]
+
+    play(main)
+
+
+# -- hand-over ------------------------------------------------------------------------------------------------------
+
+
+def test_hand_over_finishes_ends_and_only_then_lets_others_lead() -> None:
+    async def main(house: House) -> None:
+        house.grant(1)
+        await asyncio.sleep(1)
+        finished = asyncio.Event()
+
+        async def finish() -> None:
+            house.log.append("finish")
+            await finished.wait()
+
+        handing = asyncio.ensure_future(house.runner.hand_over(finish, patience=5))
+        await asyncio.sleep(1)
+        with pytest.raises(NotLeadingError, match="gives its leadership away"):
+            assert house.runner.epoch
+        assert house.leads == 1, "for what was accepted before"
+        with pytest.raises(NotLeadingError):
+            await house.runner.hand_over(finish, patience=5)
+        finished.set()
+        await asyncio.wait_for(handing, LONG)
+        assert house.log[3:] == ["finish", "stop 1", "stopped 1", "resign 1"]
+        assert house.leads is None
+        house.grant(3)  # somebody else has led
+        await asyncio.sleep(1)
+        assert (house.leads, house.runner.epoch) == (3, 3)
+
+    play(main)
+
+
+def test_hand_over_of_a_node_that_does_not_lead() -> None:
+    async def main(house: House) -> None:
+        async def finish() -> None:
+            house.log.append("finish")
+
+        with pytest.raises(NotLeadingError):
+            await house.runner.hand_over(finish, patience=5)
+        house.start_gate.clear()
+        house.grant(1)
+        await asyncio.sleep(1)
+        with pytest.raises(NotLeadingError):  # it has nothing to give yet
+            await house.runner.hand_over(finish, patience=5)
+        house.start_gate.set()
+        await asyncio.sleep(1)
+        assert house.leads == 1
+        assert "finish" not in house.log
+
+    play(main)
+
+
+@pytest.mark.parametrize("doubt", ["fenced", "revoked"])
+def test_leadership_that_is_lost_during_its_hand_over(doubt: str) -> None:
+    async def main(house: House) -> None:
+        house.grant(1)
+        await asyncio.sleep(1)
+        house.election.certain = True
+
+        async def finish() -> None:
+            if doubt == "fenced":
+                house.fenced[Epoch(1)](Epoch(1))
+            else:
+                house.runner.on_revoke()
+            await asyncio.sleep(10)
+
+        await asyncio.wait_for(house.runner.hand_over(finish, patience=5), LONG)
+        await asyncio.sleep(LONG)
+        assert house.leads is None
+        assert house.log[3:] == ["stop 1", "stopped 1", "resign 1"]
+        assert not house.fatal
+        house.grant(2)
+        await asyncio.sleep(1)
+        assert house.leads == 2
+
+    play(main)
+
+
+def test_close_finishes_what_was_accepted_first() -> None:
+    async def main(house: House) -> None:
+        async def finish() -> None:
+            house.log.append("finish")
+            assert house.leads == 1
+            with pytest.raises(NotLeadingError):
+                assert house.runner.epoch
+
+        house.grant(1)
+        await asyncio.sleep(1)
+        await asyncio.wait_for(house.runner.close(finish), LONG)
+        assert house.log[3:] == ["finish", "stop 1", "stopped 1", "leave"]
 
     play(main)
 

@@ -132,6 +132,21 @@ def test_a_killed_driver_frees_the_attempt_and_leaves_its_name(
     assert not write_intent(directory, spec()), "an attempt that a driver had taken is never started again"
 
 
+def test_a_late_driver_does_not_run_what_another_died_of(
+    directory: AttemptDirectory, driver: Callable[[], Driver]
+) -> None:
+    """I11: a leader that crashed had asked for a driver too, which comes when that of the next leader is dead already."""
+    first, late = driver().go(), driver()
+    assert first.took()
+    first.process.kill()
+    first.close()
+    assert not late.go().took()
+    assert late.close() == NOT_MINE
+    died = directory.read_driver()
+    assert died is not None
+    assert died.pid == first.process.pid
+
+
 @pytest.mark.parametrize("sign", ["result", "called off", "forgotten"])
 def test_a_late_driver_does_nothing(directory: AttemptDirectory, driver: Callable[[], Driver], sign: str) -> None:
     """A paused leader wakes up and spawns a driver for an attempt that is over (I7)."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +127,9 @@ class Parts:
                 parts.open("dispatcher runner")
                 await super().start()
 
-            async def close(self) -> None:
+            async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
                 parts.close("dispatcher runner")
-                await super().close()
+                await super().close(finish)
 
         patch.setattr(cluster_entrypoint, "open_high_availability", open_ha)
         patch.setattr(cluster_entrypoint, "DriverPool", Pool)

@@ -112,6 +112,8 @@ class OutOfReach:
 
     async def publish(self, epoch: Epoch, address: str) -> None: ...
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None: ...
+
     async def leader(self) -> LeaderInformation | None:
         if isinstance(self.answer, StoreUnavailableError):
             raise self.answer

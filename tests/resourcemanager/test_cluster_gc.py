@@ -323,3 +323,10 @@ def test_what_cannot_be_removed_is_an_error(places: Places, monkeypatch: pytest.
     assert result.return_value == exit_codes.FAILED
     assert "not yours" in result.stderr
     assert "0 removed." in result.stdout
+
+
+def test_engine_of_another_host_is_nothing_that_was_left_behind(places: Places, process: ProcessIdentity) -> None:
+    note_engine(places.cluster_dir, "dead", DEAD)
+    note_engine(places.cluster_dir, "elsewhere", DEAD)
+    (places.cluster_dir / "engines" / "elsewhere" / "host").write_text("other-host/m2/b2")
+    assert found(places, known()) == {(Kind.ENGINE_RECORD, "dead")}

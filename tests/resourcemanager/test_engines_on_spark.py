@@ -105,7 +105,8 @@ def test_engines_are_adopted_by_the_next_life_also_one_that_was_just_starting(
         assert slot.engine is not None
         assert (slot.engine.engine_id, slot.engine.process) == (left.engine_id, left.process)
         manager.recovered()
-        other = await asyncio.wait_for(manager.request_slot(request("b")), 20)
+        # A new job has to wait for the engine to come up.
+        other = await asyncio.wait_for(manager.request_slot(request("b")), 90)
         assert other.engine == slot.engine
         assert [e.state for e in manager.overview().engines] == [EngineState.READY]
         # A hung engine is found out by whoever suspects it, and nothing of it stays.

@@ -261,3 +261,38 @@ def test_users_engines_are_listed_apart_and_only_those(engines: Engines, tmp_pat
     assert mine.process.alive
     assert os.path.isdir(tmp_path / "users" / "engines" / shared.engine_id)
     asyncio.run(made.close())
+
+
+def test_engine_of_another_host_is_neither_adopted_nor_taken_for_gone(engines: Engines, tmp_path: Path) -> None:
+    """Two hosts that share a data directory: an engine whose process is not seen here may well work there."""
+    mine, others = engines.start(engines.directory, X), engines.start(engines.directory, X)
+    home = engines.directory.home(others.engine_id)
+    (home / "host").write_text("other-host/m2/b2")
+
+    async def found() -> list[str]:
+        provider = LocalEngineProvider(engines.directory, LaunchOptions(cache_dir=tmp_path))
+        try:
+            return [r.engine_id for r in await provider.existing()]
+        finally:
+            await provider.close()
+
+    assert asyncio.run(found()) == [mine.engine_id]
+    assert home.is_dir()
+
+
+def test_engine_is_there_for_as_long_as_its_process_and_nobody_has_told_it_to_end(
+    engines: Engines, tmp_path: Path
+) -> None:
+    told, ended, well = (engines.start(engines.directory, X) for _ in range(3))
+    (engines.directory.home(told.engine_id) / STOPPING).touch()
+    engines.children[1].kill()
+    engines.children[1].wait()
+
+    async def seen() -> list[bool]:
+        provider = LocalEngineProvider(engines.directory, LaunchOptions(cache_dir=tmp_path))
+        try:
+            return [await provider.there(r) for r in (told, ended, well, dataclasses.replace(well, process=None))]
+        finally:
+            await provider.close()
+
+    assert asyncio.run(seen()) == [False, False, True, False]

@@ -36,6 +36,9 @@ class FakeProvider:
         self.left: list[EngineRecord] = []
         self.of_user: list[EngineRecord] = []
         self.health_of: dict[str, Health] = {}
+        self.not_there: set[str] = set()
+        """Engines whose process cannot be seen."""
+        self.searches: list[str] = []
         self.errors: list[Exception] = []
         self.stop_errors: list[Exception] = []
         self.log: list[str] = []
@@ -58,6 +61,10 @@ class FakeProvider:
         if self.health_of.get(record.engine_id, Health.WELL) is not Health.WELL:
             raise EngineLostError(f"engine {record.engine_id} is gone")
         return record
+
+    async def there(self, record: EngineRecord) -> bool:
+        self.searches.append(record.engine_id)
+        return record.engine_id not in self.not_there
 
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
         guard()
@@ -486,17 +493,108 @@ def test_engine_that_does_not_survive_adoption_is_ended_and_its_slot_is_none(tmp
     play(scene, tmp_path, recovered=False, prepare=prepare)
 
 
-def test_reclaim_waits_for_the_adoption_of_its_engine(tmp_path: Path) -> None:
+def silent_old(provider: FakeProvider) -> None:
+    provider.left = [record("e-old")]
+    provider.adopt_gate.clear()
+
+
+def test_slots_are_taken_back_before_their_engine_answers_and_nobody_new_is_put_there(tmp_path: Path) -> None:
+    """What runs on a busy engine runs on; whether it is well enough for others is another question."""
+
+    async def scene(desk: Desk) -> None:
+        desk.manager.expect(["e-old"])
+        slot = await asyncio.wait_for(desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old"), 5)
+        assert slot is not None
+        desk.manager.recovered()
+        new = desk.ask("b")
+        await asyncio.wait({new}, timeout=0.01)
+        assert not new.done()
+        assert desk.provider.log == []
+        desk.provider.adopt_gate.set()
+        granted = await asyncio.wait_for(new, 5)
+        assert granted.engine == slot.engine
+        assert not slot.lost.done()
+
+    play(scene, tmp_path, recovered=False, prepare=silent_old, engine__max="1")
+
+
+def test_engine_that_never_answers_is_ended_before_those_who_took_their_slots_back_are_told(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.provider.stop_gate.clear()
+        slot = await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old")
+        assert slot is not None
+        desk.provider.health_of["e-old"] = Health.SILENT
+        desk.provider.adopt_gate.set()
+        await desk.until(lambda: desk.manager.overview().engines[0].state is EngineState.STOPPING)
+        assert not slot.lost.done()
+        assert await desk.manager.reclaim_slot(SlotRequest(JobID("b"), X), "e-old") is None
+        desk.provider.stop_gate.set()
+        why = await asyncio.wait_for(slot.lost, 5)
+        assert "e-old is gone" in why
+        assert "last words of e-old" in why
+        assert desk.provider.log == ["kill e-old"]
+
+    play(scene, tmp_path, recovered=False, prepare=silent_old)
+
+
+def test_suspected_engine_that_was_taken_back_before_it_answered_is_lost_for_its_jobs(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        slot = await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old")
+        assert slot is not None
+        desk.provider.health_of["e-old"] = Health.SILENT
+        assert not await desk.manager.suspect("e-old")
+        assert "does not answer" in await asyncio.wait_for(slot.lost, 5)
+
+    play(scene, tmp_path, recovered=False, prepare=silent_old)
+
+
+def test_a_thousand_jobs_have_their_engines_looked_for_once_each(tmp_path: Path) -> None:
+    engines = [f"e{n}" for n in range(4)]
+
+    def prepare(provider: FakeProvider) -> None:
+        provider.left = [record(name) for name in engines]
+        provider.adopt_gate.clear()
+
+    async def scene(desk: Desk) -> None:
+        homes = [engines[n % 4] for n in range(1000)]
+        desk.manager.expect(homes)
+        claims = [desk.manager.reclaim_slot(SlotRequest(JobID(f"j{n}"), X), home) for n, home in enumerate(homes)]
+        slots = await asyncio.wait_for(asyncio.gather(*claims), 30)
+        assert all(slot is not None for slot in slots)
+        assert sorted(desk.provider.searches) == engines
+        assert desk.provider.looks == 0
+
+    play(scene, tmp_path, recovered=False, prepare=prepare, engine__slots="250", heartbeat__interval="1 h")
+
+
+def test_a_thousand_jobs_attach_their_engine_once(tmp_path: Path) -> None:
+    attached = EngineSpec("sc://h:1")
+
+    async def scene(desk: Desk) -> None:
+        desk.provider.gate.clear()
+        claims = [
+            asyncio.create_task(desk.manager.reclaim_slot(SlotRequest(JobID(f"j{n}"), attached), "attached-h-1"))
+            for n in range(1000)
+        ]
+        await desk.until(lambda: desk.provider.log)
+        desk.provider.gate.set()
+        assert all(slot is not None for slot in await asyncio.gather(*claims))
+        assert desk.provider.log == ["start sc://h:1"]
+
+    play(scene, tmp_path, recovered=False)
+
+
+def test_reclaim_waits_for_the_adoption_of_an_engine_whose_process_is_not_seen(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         reclaiming = asyncio.create_task(desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old"))
-        await asyncio.sleep(0.01)
+        await asyncio.wait({reclaiming}, timeout=0.01)
         assert not reclaiming.done()
         desk.provider.adopt_gate.set()
         assert await reclaiming is not None
 
     def prepare(provider: FakeProvider) -> None:
-        provider.left = [record("e-old")]
-        provider.adopt_gate.clear()
+        silent_old(provider)
+        provider.not_there.add("e-old")
 
     play(scene, tmp_path, recovered=False, prepare=prepare)
 
@@ -539,7 +637,7 @@ def test_attached_engine_is_reclaimed_by_all_its_jobs(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         desk.provider.gate.clear()
         both = asyncio.gather(*[desk.manager.reclaim_slot(SlotRequest(JobID(j), spec), "attached-h-1") for j in "ab"])
-        await desk.until(lambda: len(desk.provider.log) == 2)
+        await desk.until(lambda: desk.provider.log)
         desk.provider.gate.set()
         slots = await both
         assert all(s is not None for s in slots)

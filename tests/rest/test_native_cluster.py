@@ -17,6 +17,7 @@ from firesteel import __version__
 from firesteel.dispatcher.gateway import JobOverview
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.native.documentation import HEADERS, STYLE, render_page
@@ -153,6 +154,77 @@ def test_the_status_of_the_cluster(desk: Desk) -> None:
     assert (answer["cluster_id"], answer["version"], answer["high-availability"]) == ("default", __version__, "sql")
     assert answer["node"]["address"] == "https://node-2:8081"
     assert answer["node"]["pid"] == os.getpid()
+
+
+def test_degraded_node_says_so_to_those_whom_it_knows(desk: Desk) -> None:
+    led = LeaderInformation(Epoch(7), "https://node-1:8081")
+    desk.context.leader = lambda: led  # what it knows is old
+    desk.context.absence = lambda: Absence("no quorum at zk-1", 1000.5, led)
+    answer = desk.client(EYE).get("/cluster/status")
+    told = answer.json()
+    assert answer.status_code == 200
+    assert told["leader"] is None
+    assert (told["degraded"], told["reason"], told["since"]) == (True, "no quorum at zk-1", 1_000_500)
+    assert told["lastLeader"] == {"address": "https://node-1:8081", "epoch": 7}
+    # Those whom it does not know are told that it lives, and no more.
+    degraded = (200, b'{"status":"degraded","since":1000500}')
+    assert asked_raw(desk, None, "/healthz") == degraded  # type: ignore[arg-type]
+    for query in ("ready", "ready=1"):
+        refused = desk.client(EYE).get(f"/healthz?{query}")
+        assert (refused.status_code, refused.json()["status"]) == (503, "degraded")
+    desk.context.absence = lambda: None
+    told = desk.client(EYE).get("/cluster/status").json()
+    assert [told[k] for k in ("degraded", "reason", "since", "lastLeader")] == [False, None, None, None]
+    assert desk.client(EYE).get("/healthz?ready").json() == {"status": "ok"}
+
+
+class _Node:
+    """What a hand-over needs of the node around it."""
+
+    def __init__(self, desk: Desk, others: bool | None) -> None:
+        self.handed = 0
+        self.others = others
+        desk.context.epoch = lambda: Epoch(7)
+        desk.context.address = "https://node-1:8081"
+        desk.context.others_wait = self.others_wait
+        desk.context.hand_over = self.hand_over
+
+    async def others_wait(self) -> bool | None:
+        return self.others
+
+    def hand_over(self) -> None:
+        self.handed += 1
+
+
+@pytest.mark.parametrize(
+    ("others", "body", "status", "handed"),
+    [
+        (True, None, 202, 1),
+        (True, {"epoch": 7}, 202, 1),
+        (None, {}, 202, 1),
+        (False, {}, 409, 0),
+        (False, {"force": True}, 202, 1),
+        (True, {"epoch": 6}, 202, 0),  # done already
+        (False, {"epoch": 6}, 202, 0),
+        (True, {"epoch": 8}, 409, 0),
+        (True, {"epoch": "x"}, 400, 0),
+        (True, {"wait": True}, 400, 0),
+    ],
+)
+def test_hand_over(desk: Desk, others: bool | None, body: Any, status: int, handed: int) -> None:
+    node = _Node(desk, others)
+    answer = desk.client(ADMIN).post("/cluster/handover", json=body)
+    assert (answer.status_code, node.handed) == (status, handed), answer.text
+    if status == 202:
+        assert answer.json() == {"leader": {"address": "https://node-1:8081", "epoch": 7}, "others": others}
+
+
+def test_hand_over_is_for_admins_and_for_the_leader(desk: Desk) -> None:
+    assert desk.client(ADMIN).post("/cluster/handover").status_code == 503
+    node = _Node(desk, True)
+    for who in (ALICE, EYE):
+        assert desk.client(who).post("/v1/cluster/handover").status_code == 403
+    assert node.handed == 0
 
 
 def test_the_execution_graph_is_all_that_is_known(desk: Desk) -> None:

@@ -341,6 +341,8 @@ class SimElection(_Part):
     async def leader(self) -> LeaderInformation | None:
         return None
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -417,6 +419,10 @@ class SimEngines(_Part):
         if record.engine_id not in self.world.engines or record.engine_id in self.world.silent | self.world.stopping:
             raise EngineLostError(f"{record.engine_id} is gone, or does not answer")
         return record
+
+    async def there(self, record: EngineRecord) -> bool:
+        await self.process.touch()
+        return record.engine_id in self.world.engines and record.engine_id not in self.world.stopping
 
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
         await self.process.touch(counts=True)

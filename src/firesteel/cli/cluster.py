@@ -14,6 +14,7 @@ COMMANDS = {
         "status",
         "Tell who leads, what there is to run on, and how many jobs there are.",
     ),
+    "handover": ("firesteel.cli.handover", "handover", "Have another node lead."),
     "gc": ("firesteel.cli.gc", "gc", "Find and remove what was left behind."),
     "token": ("firesteel.cli.tokens", "token", "Make, list and revoke tokens."),
 }

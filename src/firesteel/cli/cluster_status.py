@@ -16,7 +16,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.command_line import address_option, addressed, json_option
 from firesteel.cli.connection import is_awake
 from firesteel.cli.options import Given, configured
-from firesteel.cli.tables import console, count, echo_json, new_table, plain, print_facts, span, status_text
+from firesteel.cli.tables import console, count, echo_json, moment, new_table, plain, print_facts, span, status_text
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import connect
 from firesteel.client.model import ClusterOverview, ClusterStatus, EngineInfo, Queue
@@ -38,7 +38,10 @@ def status(given: Given, address: str | None, as_json: bool) -> int:
             click.echo(f"No cluster runs here ({where}). Commands wake one up when they need it.")
         return exit_codes.OK
     with connect(given.configuration) as client:
-        seen = _look(client)
+        told = client.cluster_status()
+        if told.degraded:
+            return _degraded(client.addresses[0], told, as_json)
+        seen = _look(client, told)
     if as_json:
         echo_json({"running": True, **seen.to_json()})
     else:
@@ -67,8 +70,28 @@ class _Seen:
         }
 
 
-def _look(client: ClusterClient) -> _Seen:
-    cluster = client.cluster_status()
+def _degraded(address: str, cluster: ClusterStatus, as_json: bool) -> int:
+    """Nobody leads, so there is nobody who could tell more."""
+    if as_json:
+        echo_json({"running": True, "address": address, **dataclasses.asdict(cluster)})
+        return exit_codes.FAILED
+    out = console()
+    out.print(plain(f"cluster {cluster.cluster_id}", "bold"), plain(address), plain("degraded", "bold red"))
+    facts = [("version", plain(cluster.version)), ("leader", plain("nobody at the moment", "yellow"))]
+    if cluster.reason:
+        facts.append(("reason", plain(cluster.reason)))
+    if cluster.since is not None:
+        facts.append(("since", plain(f"{moment(cluster.since)}, for {span(time.time() - cluster.since)}")))
+    if cluster.last_leader:
+        facts.append(("led last", plain(cluster.last_leader)))
+    facts.append(("node", plain(_node(cluster))))
+    facts.append(("high availability", plain(cluster.high_availability)))
+    print_facts(out, iter(facts))
+    out.print(plain("Running jobs go on. Nothing is accepted, started or changed until a node leads again."))
+    return exit_codes.FAILED
+
+
+def _look(client: ClusterClient, cluster: ClusterStatus) -> _Seen:
     jobs = Counter(j.status for j in client.jobs())
     return _Seen(
         address=client.addresses[0],
@@ -109,8 +132,7 @@ def _facts(seen: _Seen) -> Iterator[tuple[str, Text]]:
     led = f"{cluster.leader} (epoch {cluster.epoch})" if cluster.leader else "nobody at the moment"
     yield "leader", plain(led, "" if cluster.leader else "yellow")
     if node:
-        up = span(time.time() - float(node.get("started") or 0) / 1000)
-        yield "node", plain(f"process {node.get('pid')} on {node.get('host')}, up for {up}")
+        yield "node", plain(_node(cluster))
     yield "high availability", plain(cluster.high_availability)
     yield (
         "slots",
@@ -121,3 +143,9 @@ def _facts(seen: _Seen) -> Iterator[tuple[str, Text]]:
         jobs = Text(", ").join(Text(f"{n} ").append_text(status_text(s)) for s, n in seen.jobs.items())
     yield "jobs", jobs
     yield "queue", plain(f"{count(seen.queue.waiting, 'job')} waiting" if seen.queue.waiting else "empty")
+
+
+def _node(cluster: ClusterStatus) -> str:
+    node = cluster.node
+    up = span(time.time() - float(node.get("started") or 0) / 1000)
+    return f"process {node.get('pid')} on {node.get('host')}, up for {up}"

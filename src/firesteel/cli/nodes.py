@@ -18,7 +18,7 @@ from firesteel.cli.connection import is_awake
 from firesteel.cli.local_cluster import LOG, WAKE_SECONDS, one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import count, echo_json
-from firesteel.client.discovery import LocalCluster, connect, find_local, rest_file
+from firesteel.client.discovery import LocalCluster, connect, find_local, find_nodes, rest_file
 from firesteel.config import load_configuration
 from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.high_availability import HaType
@@ -142,9 +142,11 @@ def _stop(given: Given) -> dict[str, Any] | None:
     """None when there is nothing to stop."""
     if not is_awake(given):
         return None
-    local = None if given.configuration.client.addresses else find_local(given.configuration)
+    nodes = () if given.configuration.client.addresses else find_nodes(given.configuration)
     with connect(given.configuration) as client:
         told = client.cluster_status()
+        # Of several nodes it is the leader that ends, whichever the others are.
+        local = next((n for n in nodes if n.process.pid == told.node.get("pid")), nodes[0] if nodes else None)
         running = sum(not j.status.terminal for j in client.jobs())
         client.shut_down()
         address = client.addresses[0]
@@ -156,6 +158,7 @@ def _stop(given: Given) -> dict[str, Any] | None:
         "pid": local.process.pid if local else None,
         "jobs_running": running,
         "high_availability": told.high_availability,
+        "other_nodes": [n.address for n in nodes if n is not local],
     }
 
 
@@ -163,6 +166,10 @@ def _tell(stopped: dict[str, Any]) -> None:
     who = f"Cluster {stopped['cluster_id']} at {stopped['address']}"
     click.echo(f"{who} has ended." if stopped["pid"] else f"{who}: the node that leads was told to end.")
     running = stopped["jobs_running"]
+    if others := stopped["other_nodes"]:
+        serve = "serves" if len(others) == 1 else "serve"
+        click.echo(f"{count(len(others), 'other node')} of the cluster {serve} on: {', '.join(others)}.")
+        return
     if running and stopped["high_availability"] == HaType.NONE.value:
         go = "goes" if running == 1 else "go"
         click.echo(

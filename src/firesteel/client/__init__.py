@@ -6,15 +6,17 @@ job          JobClient and AsyncJobClient: one job
 caller       one request to whichever node answers; over `endpoints` (which one, when) and `transport` (httpx)
 requests     what is asked, and what an error answer means; `model` is what the other answers mean
 events       the parser of event streams; `listening` reads them
+handover     leadership given to another node
 artifacts    the local files of a graph, uploaded
 """
 
 from __future__ import annotations
 
 from .cluster import AsyncClusterClient, ClusterClient
-from .discovery import LocalCluster, connect, connect_async, find_local
+from .discovery import LocalCluster, connect, connect_async, find_local, find_nodes
 from .errors import ClusterError, ClusterUnreachableError, JobCanceledError, JobFailedError, JobTimeoutError
 from .events import JobEvent
+from .handover import HandOver
 from .job import AsyncJobClient, JobClient
 from .model import (
     AttemptInfo,
@@ -41,6 +43,7 @@ __all__ = [
     "ClusterStatus",
     "ClusterUnreachableError",
     "EngineInfo",
+    "HandOver",
     "HistoryPage",
     "Identity",
     "JobCanceledError",
@@ -58,4 +61,5 @@ __all__ = [
     "connect",
     "connect_async",
     "find_local",
+    "find_nodes",
 ]

@@ -89,8 +89,8 @@ class Caller:
                 if not await self._transport.in_thread(self._endpoints.look_again):
                     attempts.failed(address, _GONE, time.monotonic())
                     continue
+                attempts.moved(self._endpoints.addresses)
                 if address not in self._endpoints.addresses:
-                    attempts.moved(self._endpoints.addresses)
                     continue
             left = max(0.01, attempts.deadline - time.monotonic())
             # What is large, or never ends, may take longer than one is ready to wait for somebody to answer at all.

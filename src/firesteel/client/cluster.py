@@ -17,6 +17,7 @@ from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
 from firesteel.client.caller import Caller
 from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
 from firesteel.client.events import JobEvent
+from firesteel.client.handover import HAND_OVER_SECONDS, HandOver, hand_over
 from firesteel.client.job import AsyncJobClient, JobClient
 from firesteel.client.listening import follow
 from firesteel.client.model import (
@@ -53,6 +54,7 @@ class AsyncClusterClient:
     Args:
         addresses: nodes, as `http://host:port` or `https://host:port`; any of them will do, as each forwards to the leader.
         token: bearer token to show.
+        tokens: one for each address instead, where each node has a token of its own.
         ca: PEM file with the authorities that nodes are trusted by; by default those of this machine.
         certificate: PEM file with the client's own certificate and key.
         timeout: how long to go on asking when no node answers, in seconds.
@@ -64,6 +66,7 @@ class AsyncClusterClient:
         addresses: Sequence[str] | str,
         *,
         token: str | None = None,
+        tokens: Sequence[str | None] = (),
         ca: Path | None = None,
         certificate: Path | None = None,
         timeout: float = TIMEOUT,
@@ -71,7 +74,7 @@ class AsyncClusterClient:
     ) -> None:
         known = parse_addresses(addresses)
         transport = AsyncTransport(settings_of(known, ca=ca, certificate=certificate))
-        self._caller = _caller(known, token, transport, timeout, rediscover)
+        self._caller = _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover)
 
     @classmethod
     def _over(cls, caller: Caller) -> AsyncClusterClient:
@@ -224,6 +227,17 @@ class AsyncClusterClient:
         """
         await self._caller.call(Request("DELETE", "/cluster", once=True))
 
+    async def hand_over(self, *, force: bool = False, timeout: float = HAND_OVER_SECONDS) -> HandOver:
+        """Have the leader give its leadership to another node, and wait until one leads. Running jobs notice nothing.
+
+        Args:
+            force: also when there is no other node.
+            timeout: how long to wait for all of it, in seconds.
+
+        Raises ClusterError when there is no other node, or none took over: then the same node leads again.
+        """
+        return await hand_over(self._caller, force=force, patience=timeout)
+
     async def trigger(
         self,
         operation: Operation,
@@ -259,6 +273,7 @@ class ClusterClient:
         addresses: Sequence[str] | str,
         *,
         token: str | None = None,
+        tokens: Sequence[str | None] = (),
         ca: Path | None = None,
         certificate: Path | None = None,
         timeout: float = TIMEOUT,
@@ -266,7 +281,9 @@ class ClusterClient:
     ) -> None:
         known = parse_addresses(addresses)
         transport = BlockingTransport(settings_of(known, ca=ca, certificate=certificate))
-        self._cluster = AsyncClusterClient._over(_caller(known, token, transport, timeout, rediscover))
+        self._cluster = AsyncClusterClient._over(
+            _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover)
+        )
 
     def __enter__(self) -> ClusterClient:
         return self
@@ -355,6 +372,10 @@ class ClusterClient:
         """See AsyncClusterClient.shut_down."""
         run(self._cluster.shut_down())
 
+    def hand_over(self, *, force: bool = False, timeout: float = HAND_OVER_SECONDS) -> HandOver:
+        """See AsyncClusterClient.hand_over."""
+        return run(self._cluster.hand_over(force=force, timeout=timeout))
+
     def trigger(
         self,
         operation: Operation,
@@ -377,18 +398,11 @@ class ClusterClient:
         run(self._cluster.dispose_savepoint(path, timeout=timeout))
 
 
-def _caller(
-    addresses: tuple[str, ...],
-    token: str | None,
-    transport: Transport,
-    timeout: float,
-    rediscover: Rediscover | None,
-) -> Caller:
-    if token is not None:
-        for address in addresses:
-            if address.startswith("http:") and not is_loopback(address):
-                logger.warning("the token goes to %s in plain text; use https", address)
-    return Caller(Endpoints(Location(addresses, token), rediscover), transport, timeout)
+def _caller(location: Location, transport: Transport, timeout: float, rediscover: Rediscover | None) -> Caller:
+    for address in location.addresses:
+        if location.token_for(address) is not None and address.startswith("http:") and not is_loopback(address):
+            logger.warning("the token goes to %s in plain text; use https", address)
+    return Caller(Endpoints(location, rediscover), transport, timeout)
 
 
 def _plain(graph: JobGraph | Job | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""How a client finds the cluster of this machine: by a private file that a node writes once it serves.
+"""How a client finds the cluster of this machine: by a private file that its nodes write once they serve.
 
-The file is `<data.dir>/clusters/<cluster-id>/rest.json`. It holds a token, so nobody but its owner may read it; the pid
-and start mark of the node say whether it is of a node that still runs.
+The file is `<data.dir>/clusters/<cluster-id>/rest.json`. It holds tokens, so nobody but its owner may read it; the pid and
+start mark of each node say whether it still runs. It is about one node, and lists all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "rest.json"
+NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,6 @@ class LocalCluster:
     token: str | None
     process: ProcessIdentity
 
-    @property
-    def location(self) -> Location:
-        return Location((self.address,), self.token)
-
 
 def rest_file(configuration: Configuration) -> Path:
     """Where a node says how it is reached."""
@@ -48,20 +46,32 @@ def rest_file(configuration: Configuration) -> Path:
 
 
 def find_local(configuration: Configuration) -> LocalCluster | None:
-    """The cluster of this configuration's data directory; None when there is none, or its node is dead."""
+    """The cluster of this configuration's data directory; None when there is none, or its nodes are dead.
+
+    Of several nodes the one that came last, of those that run.
+    """
+    nodes = find_nodes(configuration)
+    return nodes[0] if nodes else None
+
+
+def find_nodes(configuration: Configuration) -> tuple[LocalCluster, ...]:
+    """All nodes of that cluster that run on this machine, the one that came last first."""
     file = rest_file(configuration)
     try:
         if not _is_private(file):
             logger.warning("%s is ignored: somebody else may write or read it; delete it", file)
-            return None
+            return ()
         data = read_json(file)
         if data is None:
-            return None
-        found = _local(Answer(data, str(file)))
+            return ()
+        about = Answer(data, str(file))
+        listed = about.get(NODES)
+        others = listed[::-1] if isinstance(listed, list) else []
+        found = [_local(about), *(_local(Answer(n, str(file))) for n in others)]
     except (OSError, ValueError, FiresteelError) as error:
         logger.warning("%s is ignored: %s", file, error)
-        return None
-    return found if found.process.alive else None
+        return ()
+    return tuple(n for n in dict.fromkeys(found) if n.process.alive)
 
 
 def _is_private(file: Path) -> bool:
@@ -114,7 +124,7 @@ def _find(configuration: Configuration | None) -> _Found:
     options: dict[str, Any] = {"timeout": client.timeout, "ca": client.ca, "certificate": client.certificate}
     if client.addresses:
         return _Found(client.addresses, None, {**options, "token": client.token})
-    local = find_local(configuration)
+    local = _located(find_nodes(configuration), client.token)
     if local is None:
         raise ClusterUnreachableError(
             f"no cluster '{configuration.high_availability.cluster_id}' runs on this machine "
@@ -123,9 +133,16 @@ def _find(configuration: Configuration | None) -> _Found:
         )
 
     def rediscover() -> Location | None:
-        # A node that was restarted has another port and token, and of several the one that leads may be another one.
-        again = find_local(configuration)
-        return None if again is None else Location((again.address,), client.token or again.token)
+        # A node that was restarted has another port and token, and nodes come and go.
+        return _located(find_nodes(configuration), client.token)
 
     options["ca"] = client.ca or configuration.security.ssl_ca
-    return _Found((local.address,), rediscover, {**options, "token": client.token or local.token})
+    return _Found(local.addresses, rediscover, {**options, "tokens": local.tokens})
+
+
+def _located(nodes: Sequence[LocalCluster], token: str | None) -> Location | None:
+    """Where a cluster is that has these nodes; `token` instead of their own."""
+    if not nodes:
+        return None
+    tokens = {n.address: n.token if token is None else token for n in reversed(nodes)}
+    return Location(tuple(reversed(tokens)), None, tuple(reversed(tokens.values())))

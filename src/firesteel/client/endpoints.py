@@ -59,6 +59,14 @@ class Location:
 
     addresses: tuple[str, ...]
     token: str | None = None
+    tokens: tuple[str | None, ...] = ()
+    """Of each address, where each node has one of its own."""
+
+    def token_for(self, address: str) -> str | None:
+        """The token belongs to the nodes that are known now, and is shown to nobody else."""
+        if address not in self.addresses:
+            return None
+        return self.tokens[self.addresses.index(address)] if self.tokens else self.token
 
 
 class Endpoints:
@@ -77,8 +85,7 @@ class Endpoints:
         return known[at:] + known[:at]
 
     def token_for(self, address: str) -> str | None:
-        """The token belongs to the nodes that are known now, and is shown to nobody else."""
-        return self._location.token if address in self._location.addresses else None
+        return self._location.token_for(address)
 
     def answered(self, address: str) -> None:
         if address in self._location.addresses:
@@ -96,7 +103,8 @@ class Endpoints:
         found = self._rediscover()
         if found is not None and found != self._location:
             self._location = found
-            self._preferred = found.addresses[0]
+            if self._preferred not in found.addresses:
+                self._preferred = found.addresses[0]
         return found is not None
 
 

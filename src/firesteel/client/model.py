@@ -241,6 +241,12 @@ class ClusterStatus:
     high_availability: Any
     node: Mapping[str, Any] = field(default_factory=dict)
     """What the node that answered tells of itself."""
+    degraded: bool = False
+    """No leader is known to that node; running jobs go on, and nothing else happens until there is one."""
+    reason: str | None = None
+    since: float | None = None
+    """Of a degraded one; seconds since 1970."""
+    last_leader: str | None = None
 
     @staticmethod
     def of(data: object) -> ClusterStatus:
@@ -253,6 +259,10 @@ class ClusterStatus:
             epoch=leader.get("epoch"),
             high_availability=a.get("high-availability"),
             node=a.mapping("node"),
+            degraded=bool(a.get("degraded")),
+            reason=a.get("reason"),
+            since=a.get("since") / 1000 if a.get("since") is not None else None,
+            last_leader=a.mapping("lastLeader").get("address"),
         )
 
 

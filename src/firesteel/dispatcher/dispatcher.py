@@ -53,6 +53,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0
+"""How often it is told how many jobs of earlier leaders are taken over."""
+TAKEN_OVER_TOGETHER = 16
+"""Jobs of earlier leaders that are begun with in one turn of the event loop: there may be thousands, and requests wait."""
 LAST_WORDS_SECONDS = 5.0
 """How long the row counts of a job that has just ended are waited for."""
 
@@ -128,13 +132,36 @@ class Dispatcher:
                 self._tasks.start(self._park_surely(job_id, reason), f"park-{job_id[:8]}")
         for name, reason in self._recovered.strangers.items():
             self._tasks.start(self._put_away(name, reason), "put-away")
-        jobs = [self._run(s, self._recovered.records.get(s.job_id)) for s in recovered]
+        jobs = [self._manage(s, self._recovered.records.get(s.job_id), of_earlier_leader=True) for s in recovered]
+        self._tasks.start(self._take_over(jobs), "take-over")
         # Slots of earlier lives are taken before new jobs may have them.
         self._tasks.start(self._release_resources(jobs), "recovered")
         self._tasks.start(self._watch_store(), "store-watch")
         self._tasks.start(self._keep_house(), "housekeeping")
         self._operations.resume()
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
+
+    async def _take_over(self, jobs: Sequence[ManagedJob]) -> None:
+        """Begin with each job, and tell how far that is. All are listed from the start, as RECONCILING; each is what it is
+        as soon as that is known, whatever the others wait for."""
+        if not jobs:
+            return
+        began, told = self._services.now(), 0
+        for number, job in enumerate(jobs, 1):
+            self._begin(job)
+            if number % TAKEN_OVER_TOGETHER == 0:
+                await asyncio.sleep(0)
+        reconciled = asyncio.ensure_future(_all_reconciled(jobs))
+        try:
+            while not (await asyncio.wait([reconciled], timeout=PROGRESS_SECONDS))[0]:
+                done = sum(job.runner.taken_over for job in jobs)
+                if done > told:
+                    logger.info("%d of %d jobs of earlier leaders are taken over", done, len(jobs))
+                    told = done
+        finally:
+            reconciled.cancel()
+        took = self._services.now() - began
+        logger.info("all %d jobs of earlier leaders are taken over (%.2f s)", len(jobs), took)
 
     async def _release_resources(self, jobs: Sequence[ManagedJob]) -> None:
         for job in jobs:
@@ -203,15 +230,30 @@ class Dispatcher:
         what = f"has ended ({result.status})" if result is not None else f"runs ({job.status if job else ''})"
         raise DuplicateJobError(f"job id {job_id} belongs to another job, which {what}; choose a new one")
 
-    def _run(self, submission: Submission, record: Mapping[str, Any] | None) -> ManagedJob:
+    def _run(self, submission: Submission, record: Mapping[str, Any] | None) -> None:
+        self._begin(self._manage(submission, record))
+
+    def _manage(
+        self, submission: Submission, record: Mapping[str, Any] | None, *, of_earlier_leader: bool = False
+    ) -> ManagedJob:
+        """From here on the job is known; `_begin` lets it run."""
         services = self._services
-        runner = JobManagerRunner(submission, record, self._masters, services.results, services.make_job_master)
+        runner = JobManagerRunner(
+            submission,
+            record,
+            self._masters,
+            services.results,
+            services.make_job_master,
+            known_to_have_none=of_earlier_leader and services.results.get(submission.job_id) is None,
+        )
         job = ManagedJob(submission, runner, asyncio.get_running_loop().create_future())
         if submission.initial_client_heartbeat_timeout is not None:
             job.client_deadline = services.now() + submission.initial_client_heartbeat_timeout
         self._jobs[submission.job_id] = job
-        self._tasks.start(self._look_after(job), f"job-{submission.job_id[:8]}")
         return job
+
+    def _begin(self, job: ManagedJob) -> None:
+        self._tasks.start(self._look_after(job), f"job-{job.submission.job_id[:8]}")
 
     async def _look_after(self, job: ManagedJob) -> None:
         """Run a job to its end, make the end durable, and clean up."""
@@ -671,6 +713,11 @@ class Dispatcher:
         except FencingError as error:
             self._on_error(error)
             raise NotLeadingError("this node leads no more; ask the new leader") from error
+
+
+async def _all_reconciled(jobs: Sequence[ManagedJob]) -> None:
+    for job in jobs:
+        await job.runner.reconciled()
 
 
 def _unknown(job_id: JobID) -> JobNotFoundError:

@@ -56,11 +56,14 @@ class DispatcherLeaderProcess:
     async def start(self) -> None:
         """Returns when the Dispatcher serves. Parsing what was stored happens in threads, not here."""
         services = self._services = await self._open_services(self.epoch, self._broke)
-        bad_results, _, _ = await asyncio.gather(
-            services.results.load(), services.operations.load(), services.finished.open()
-        )
-        (submissions, bad_graphs), (records, bad_records) = await asyncio.gather(
-            services.graphs.recover(), services.records.recover()
+        # Side by side: nobody but us writes any more, and none of them is in need of another.
+        bad_results, (submissions, bad_graphs), (records, bad_records), _, _, _ = await asyncio.gather(
+            services.results.load(),
+            services.graphs.recover(),
+            services.records.recover(),
+            services.operations.load(),
+            services.finished.open(),
+            services.resources.start(),
         )
         poisoned = {**bad_records, **bad_graphs, **bad_results}
         services.resources.expect(
@@ -73,7 +76,6 @@ class DispatcherLeaderProcess:
                 and not record.get("cancel_requested")
             ]
         )
-        await services.resources.start()
         strangers = {name: why for name, why in bad_graphs.items() if not is_job_id(name)}
         recovered = RecoveredJobs(
             [s for s in submissions if s.job_id not in poisoned],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from firesteel.concurrency import RETRIES, OwnedTasks, retry
 from firesteel.dispatcher.dispatcher import Dispatcher
@@ -21,7 +22,8 @@ class DispatcherRunner:
     """A LeaderListener. Grants and revokes only say what is wanted; one task makes it so, in order.
 
     grant → wait until the process of the last leadership has fully ended → a new process → publish the address, last;
-    revoke → stop acting at once, then end the process.
+    revoke → stop acting at once, then end the process;
+    hand over → accept nothing new, finish what was accepted, end the process, and only then let others lead.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class DispatcherRunner:
         self._wanted: Epoch | None = None
         self._granted: Epoch | None = None
         """As the election has it."""
+        self._given_away: Epoch | None = None
+        """It accepts nothing new any more."""
         self._changed = asyncio.Event()
         self._process: DispatcherLeaderProcess | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -47,24 +51,50 @@ class DispatcherRunner:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The Dispatcher, if this node leads; NotLeadingError if not."""
+        """The Dispatcher, if this node leads; NotLeadingError if not.
+
+        Also while leadership is given away: what was accepted before is finished with it.
+        """
         if self._process is None or self._process.epoch != self._wanted:
             raise NotLeadingError("this node does not lead; ask the leader")
         return self._process.dispatcher
 
     @property
     def epoch(self) -> Epoch:
-        """Of the Dispatcher that serves here; NotLeadingError if none does."""
+        """Of the Dispatcher that serves here; NotLeadingError if none does, or if it takes nothing new."""
         assert self.dispatcher is not None
         assert self._process is not None
+        if self._process.epoch == self._given_away:
+            raise NotLeadingError("this node gives its leadership away; ask the next leader")
         return self._process.epoch
 
     async def start(self) -> None:
         self._tasks.start(self._conduct(), "conductor")
         await self._election.start(self)
 
-    async def close(self) -> None:
-        """End the process, then leave the election, so that nobody leads before we have let go."""
+    async def hand_over(self, finish: Callable[[], Awaitable[None]], *, patience: float) -> None:
+        """Give leadership away in order. `finish` returns when what was accepted is done, and does not take long.
+
+        This node contends again when another one has led, or nobody has come after `patience` seconds. Raises
+        NotLeadingError when it does not lead, or gives it away already.
+        """
+        epoch = self._given_away = self.epoch
+        logger.info("epoch %s gives leadership away", epoch)
+        try:
+            await finish()
+            if self._wanted == epoch:
+                self._want(None)
+            await self._end_process()
+            await self._election.resign(epoch, patience=patience)
+        finally:
+            self._given_away = None
+
+    async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Finish what was accepted, end the process, then leave the election: nobody leads before we have let go."""
+        if finish is not None:
+            with contextlib.suppress(NotLeadingError):
+                self._given_away = self.epoch
+                await finish()
         self._wanted = None
         await self._tasks.close()
         await self._end_process()
@@ -97,6 +127,8 @@ class DispatcherRunner:
         none, as no other can take its place."""
         while self._granted == epoch and self._wanted is None:
             await asyncio.sleep(RECONSIDER_SECONDS)
+            if epoch == self._given_away:
+                return
             if self._granted == epoch and self._wanted is None and self._election.holds(epoch):
                 logger.warning("epoch %s leads still; recovering again", epoch)
                 self._want(epoch)

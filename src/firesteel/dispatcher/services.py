@@ -11,6 +11,7 @@ from firesteel.concurrency import RETRIES, Backoff, retry
 from firesteel.config import Configuration
 from firesteel.errors import FencingError, StoreError
 from firesteel.ha.protocols import Epoch
+from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnricher
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
@@ -73,6 +74,7 @@ class DispatcherServices:
             events=self.events,
             history_size=self.configuration.jobmanager.exception_history_size,
             backoff=self.backoff,
+            whereabouts=Whereabouts(this_host(), frozenset(self.configuration.high_availability.lost_hosts)),
         )
 
     async def persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:

@@ -60,6 +60,8 @@ class AttemptSpec:
     default_parallelism: int | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of the cluster's configuration; the graph's own go over them."""
+    host: str = ""
+    """Where the driver is started: on the host of whoever writes this."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,6 +73,7 @@ class AttemptSpec:
             "checkpoints": self.checkpoints,
             "default_parallelism": self.default_parallelism,
             "spark": dict(self.spark),
+            "host": self.host,
         }
 
     @staticmethod
@@ -83,6 +86,7 @@ class AttemptSpec:
             checkpoints=data["checkpoints"],
             default_parallelism=data["default_parallelism"],
             spark=data["spark"],
+            host=data.get("host", ""),
         )
 
 
@@ -207,11 +211,23 @@ class AttemptDirectory:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FiresteelError(f"{self.spec} cannot be read, so the attempt cannot run: {error!r}") from error
 
+    def host(self) -> str:
+        """Where the driver of the attempt was to be started; empty when that is not known."""
+        try:
+            host = (read_json(self.spec) or {}).get("host", "")
+        except (ValueError, AttributeError):
+            return ""
+        return host if isinstance(host, str) else ""
+
     def take(self, me: ProcessIdentity) -> bool:
         """In the driver: become the one that runs this attempt. False when there is nothing to run here."""
         if not hold(self.root, (self.driver, self.result)):
             return False
         if self.result.exists() or self.cancel_request.exists() or not self.spec.exists():
+            return False
+        # Somebody took it before us and died. What comes of that is for the leader to say, and another run would be one more
+        # than the restart strategy knows of (I11).
+        if self.driver.exists():
             return False
         write_json(self.driver, {"pid": me.pid, "started": me.started})
         return True

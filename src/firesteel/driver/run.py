@@ -23,7 +23,7 @@ from firesteel.driver.harvest_budget import book_of, worth_counting
 from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Mode
+from firesteel.jobgraph.model import Mode, runs_user_code
 from firesteel.processes import ProcessIdentity
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
 from firesteel.spark.leftovers import end_sessions
@@ -137,18 +137,9 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
                 result = dataclasses.replace(result, rows=batch.run(spec, session, compiled, log, cancel))
         except Exception as error:
             raise locate(compiled, error, fallback=_sink_of(error)) from error
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(Cancelled):
-            if compiled is not None:
-                session.interrupt()
-                with contextlib.suppress(Exception):
-                    compiled.release()
-            with contextlib.suppress(Exception):
-                operations = [spec.attempt.operation_id(sink.name) for sink in graph.sinks]
-                if end_sessions(spec.engine, {spec.attempt.session_id: session}, operations):
-                    directory.released.touch(mode=0o600)
-                else:
-                    sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
+            _end_work(spec, directory, session, compiled, error)
         raise
     result = _record(directory, log, dataclasses.replace(result, ended_at=time.time()))
     # What follows tells more about a job that is done; nothing depends on it.
@@ -160,6 +151,33 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
                 directory.write_operators(harvest(spec.engine, spec.attempt, graph))
         session.close()
     return result
+
+
+def _end_work(
+    spec: AttemptSpec,
+    directory: AttemptDirectory,
+    session: EngineSession,
+    compiled: CompiledGraph | None,
+    error: BaseException,
+) -> None:
+    """End what an attempt that fails or is cancelled has on its engine; what cannot be ended here is seen to later."""
+    assert spec.engine is not None
+    if compiled is None and isinstance(error, Exception) and not runs_user_code(spec.graph):
+        # Nothing was started but what the engine has just refused, and told us so: there is nothing to look for.
+        with contextlib.suppress(Exception):
+            session.release()
+            directory.released.touch(mode=0o600)
+        return
+    if compiled is not None:
+        session.interrupt()
+        with contextlib.suppress(Exception):
+            compiled.release()
+    with contextlib.suppress(Exception):
+        operations = [spec.attempt.operation_id(sink.name) for sink in spec.graph.sinks]
+        if end_sessions(spec.engine, {spec.attempt.session_id: session}, operations):
+            directory.released.touch(mode=0o600)
+        else:
+            sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
 
 
 def _sink_of(error: Exception) -> str:

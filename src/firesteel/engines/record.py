@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from firesteel.files import private_dir, read_json, write_json
+from firesteel.hosts import this_host
 from firesteel.processes import ProcessIdentity
 
 RECORD = "engine.json"
+HOST = "host"
+"""File next to the record: which host the process is of. Apart, as earlier versions know all fields of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,15 @@ class EngineDirectory:
 
     def save(self, record: EngineRecord) -> None:
         private_dir(self.home(record.engine_id))
+        (self.home(record.engine_id) / HOST).write_text(str(this_host()))
         write_json(self.home(record.engine_id) / RECORD, record.as_json())
+
+    def host(self, engine_id: str) -> str:
+        """The host that the engine was started on; empty when that was not noted."""
+        try:
+            return (self.home(engine_id) / HOST).read_text()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def load(self, engine_id: str) -> EngineRecord | None:
         """The record, completed with the pid that the engine's process wrote itself; None if there is none readable."""

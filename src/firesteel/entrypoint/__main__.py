@@ -29,6 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
+    # A line for each request that is passed on to the leader would fill the disk.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
         if args.definitions_from_stdin:

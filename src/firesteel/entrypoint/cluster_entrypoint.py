@@ -22,6 +22,7 @@ from pathlib import Path
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import Configuration
+from firesteel.config.high_availability import HaType
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
@@ -150,6 +151,9 @@ class ClusterEntrypoint:
                     on_shut_down=self._shut_down,
                 ),
                 LeaderRetrieval(election),
+                election,
+                one_host=is_of_one_host(self.configuration),
+                on_fatal=self.on_fatal,
             )
             web: WebMonitorEndpoint | None = None
             if self._rest:
@@ -228,6 +232,14 @@ def check(configuration: Configuration) -> None:
             field="dispatcher.job-result-retention",
         )
         raise InvalidConfigError([problem])
+
+
+def is_of_one_host(configuration: Configuration) -> bool:
+    """Whether the store can be reached from this host only, so that all nodes are here."""
+    options = configuration.high_availability
+    if options.type is HaType.SQL:
+        return options.sql_url is None or options.sql_url.startswith("sqlite")
+    return options.type is HaType.NONE
 
 
 def _raise_descriptor_limit() -> None:

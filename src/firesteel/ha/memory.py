@@ -79,6 +79,12 @@ class MemoryLeaderElectionDriver:
     async def leader(self) -> LeaderInformation | None:
         return self._services.leader
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        self._services.resign(self, epoch, patience)
+
+    async def others_wait(self) -> bool:
+        return self._services.others_wait(self)
+
     async def close(self) -> None:
         self._services.leave(self)
 
@@ -93,6 +99,8 @@ class MemoryHighAvailabilityServices:
         self._waiting: list[MemoryLeaderElectionDriver] = []
         self._unaware: list[MemoryLeaderElectionDriver] = []
         """Lost their leadership to `expire` and have not been told."""
+        self._resting: dict[MemoryLeaderElectionDriver, asyncio.TimerHandle] = {}
+        """Gave their leadership up when nobody else was there, and wait for somebody."""
 
     @property
     def store(self) -> MemoryStateStore:
@@ -108,6 +116,8 @@ class MemoryHighAvailabilityServices:
     async def close(self) -> None:
         self._waiting.clear()
         self._unaware.clear()
+        for driver in list(self._resting):
+            self._wake(driver)
         self._holder = None
         await self._store.close()
 
@@ -128,7 +138,24 @@ class MemoryHighAvailabilityServices:
             raise FencingError(f"{doing} was refused: it does not lead")
         self._address = address
 
+    def resign(self, driver: MemoryLeaderElectionDriver, epoch: Epoch, patience: float) -> None:
+        if not self.holds(driver, epoch):
+            return
+        self._vacate()
+        assert driver.listener is not None
+        driver.listener.on_revoke()
+        loop = asyncio.get_running_loop()
+        if self._waiting:
+            self._waiting.append(driver)
+            loop.call_soon(self._grant)
+        else:
+            self._resting[driver] = loop.call_later(patience, self._rested, driver)
+
+    def others_wait(self, driver: MemoryLeaderElectionDriver) -> bool:
+        return any(other is not driver for other in self._waiting)
+
     def leave(self, driver: MemoryLeaderElectionDriver) -> None:
+        self._wake(driver)
         for group in (self._waiting, self._unaware):
             if driver in group:
                 group.remove(driver)
@@ -164,6 +191,17 @@ class MemoryHighAvailabilityServices:
             self._tell_revoked(driver)
         self._grant()
 
+    def _rested(self, driver: MemoryLeaderElectionDriver) -> None:
+        if self._wake(driver):
+            self._waiting.append(driver)
+            self._grant()
+
+    def _wake(self, driver: MemoryLeaderElectionDriver) -> bool:
+        timer = self._resting.pop(driver, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
     def _tell_revoked(self, driver: MemoryLeaderElectionDriver) -> None:
         self._waiting.append(driver)
         assert driver.listener is not None
@@ -180,5 +218,6 @@ class MemoryHighAvailabilityServices:
     def _grant(self) -> None:
         if self._holder is None and self._waiting:
             self._holder = self._waiting.pop(0)
+            self._waiting += [driver for driver in list(self._resting) if self._wake(driver)]
             assert self._holder.listener is not None
             self._holder.listener.on_grant(self._next_epoch())

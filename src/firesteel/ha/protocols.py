@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 
 Epoch = NewType("Epoch", int)
 """The leader session id: the fencing token of every write. Counts from 1."""
@@ -104,8 +104,26 @@ class LeaderElectionDriver(Protocol):
         """Who leads now, as far as is known; None when nobody does."""
         ...
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        """Give `epoch` up at once, tell the listener, and stand back, so that another contender leads.
+
+        Does nothing when `epoch` does not lead. This one contends again once another has led, or comes in line after
+        others that wait, or after `patience` seconds: a cluster is never without a leader because all were polite. A store
+        that cannot be told is no error: then others wait as if this node were silent.
+        """
+        ...
+
     async def close(self) -> None:
         """Leave; leadership that is held is given up at once, without telling the listener."""
+        ...
+
+
+@runtime_checkable
+class KnowsContenders(Protocol):
+    """What a driver may offer beyond its protocol: where contenders queue, they can be counted."""
+
+    async def others_wait(self) -> bool:
+        """Whether anybody else contends right now, as far as the store knows. Raises StoreUnavailableError."""
         ...
 
 

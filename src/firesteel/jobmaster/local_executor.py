@@ -37,12 +37,14 @@ from firesteel.driver.harvest_budget import forget_old_books
 from firesteel.driver.lifecycle import call_off, is_over, kill, result_of, spec_of, write_intent
 from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.driver.watch import ended
-from firesteel.errors import EngineLostError, FiresteelError
+from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
+from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.plan import RunPlan
+from firesteel.jobmaster.together import Together
 from firesteel.processes import ProcessIdentity, group_of
 from firesteel.savepoint.dispose import dispose
 from firesteel.savepoint.manifest import SavepointRequest
@@ -71,6 +73,8 @@ DRIVER_TIDY_SECONDS = 15.0
 CHECKPOINT_POLL_SECONDS = 0.2
 COPY_THREADS = 4
 LET_GO_POLL_SECONDS = 1.0
+LET_GO_POLLS_A_SECOND = 50
+"""The most looks at drivers of earlier leaders, however many there are."""
 POLL_SECONDS = 0.05
 
 
@@ -90,6 +94,7 @@ class LocalAttemptExecutor:
         """
         self._files = files
         self._configuration = configuration
+        self._whereabouts = Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts))
         self._root = root.absolute()
         self._python = str(configuration.driver.python or sys.executable)
         self._lent = pool
@@ -100,6 +105,7 @@ class LocalAttemptExecutor:
         self._urgent = ThreadPoolExecutor(THREADS, thread_name_prefix="attempt-ends")
         # Large states on slow stores keep a thread for long.
         self._copies = ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="savepoints")
+        self._together = Together(self._threads)
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
         self._drivers: dict[AttemptId, DriverProcess] = {}
         """Those that were started here, until their end was seen."""
@@ -109,6 +115,8 @@ class LocalAttemptExecutor:
         """Attempts that somebody waits for; set when the driver rings."""
         self._tidying: dict[AttemptId, asyncio.Task[None]] = {}
         """Drivers whose result is known and that have a little to tidy up."""
+        self._seen_off: set[AttemptId] = set()
+        """Attempts that are tidied, until they are forgotten."""
         self._tasks = OwnedTasks("attempts", self._tidying_failed)
         self._views: dict[AttemptId, ProgressTail] = {}
 
@@ -158,6 +166,8 @@ class LocalAttemptExecutor:
         if self._files is not None:
             graph = await self._files.localized(deployment.attempt.job_id, deployment.graph)
             deployment = replace(deployment, graph=graph)
+        # Listened for from before there is a driver that could ring.
+        self._awaited[deployment.attempt] = asyncio.Event()
         await self._run(self._start, deployment)
 
     def _start(self, deployment: Deployment) -> None:
@@ -208,6 +218,7 @@ class LocalAttemptExecutor:
             checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{job_id}",
             default_parallelism=self._configuration.parallelism.default,
             spark=self._configuration.spark,
+            host=str(self._whereabouts.here),
         )
 
     def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:
@@ -224,7 +235,7 @@ class LocalAttemptExecutor:
         directory = self._directory(attempt)
         deadline = time.monotonic() + FIND_SECONDS
         while True:
-            presence = await self._run(_presence, directory)
+            presence = await self._together.run(partial(_presence, directory))
             if presence is not None:
                 return presence
             if time.monotonic() > deadline:
@@ -239,7 +250,7 @@ class LocalAttemptExecutor:
         deadline = time.monotonic() + CLAIM_SECONDS
         while True:
             child = self._drivers.get(attempt)
-            driver = child.process if child else await self._run(directory.read_driver)
+            driver = child.process if child else await self._together.run(directory.read_driver)
             if driver is None and time.monotonic() < deadline and not await self._run(is_over, directory):
                 await asyncio.sleep(POLL_SECONDS)
                 continue
@@ -266,8 +277,10 @@ class LocalAttemptExecutor:
         What a driver does after that only tells more about the job. Other results wait for its end: there may be work on
         the engine that has to be ended first.
         """
-        told = self._awaited.setdefault(attempt, asyncio.Event())
-        told.set()  # it may have rung before anybody listened
+        told = self._awaited.get(attempt)
+        if told is None:
+            told = self._awaited[attempt] = asyncio.Event()
+            told.set()  # it may have rung before anybody listened
         gone = asyncio.ensure_future(self._done(attempt, driver))
         try:
             while not gone.done():
@@ -276,7 +289,7 @@ class LocalAttemptExecutor:
                 rung.cancel()
                 if told.is_set() and not gone.done():
                     told.clear()
-                    result = await self._run(self._directory(attempt).read_result)
+                    result = await self._together.run(self._directory(attempt).read_result)
                     if result is not None and result.state is AttemptState.FINISHED:
                         return result
             return None
@@ -296,11 +309,11 @@ class LocalAttemptExecutor:
             while not gone.done():
                 # One that another leader has started tells us nothing when it goes on to the next attempt.
                 waiting = [gone, told] if told else [gone]
-                patience = None if told else LET_GO_POLL_SECONDS
+                patience = None if told else max(LET_GO_POLL_SECONDS, len(self._awaited) / LET_GO_POLLS_A_SECOND)
                 await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if told is not None and told.done():
                     return
-                if told is None and not await self._run(lambda: self._directory(attempt).read_driver() == driver):
+                if told is None and await self._together.run(self._directory(attempt).read_driver) != driver:
                     return
         finally:
             gone.cancel()
@@ -315,7 +328,8 @@ class LocalAttemptExecutor:
         """See a driver off whose result is known."""
         try:
             await self._see_off(attempt, driver)
-            await self._run(self._settle, attempt)
+            if await self._run(self._settle, attempt) is not None:
+                self._seen_off.add(attempt)
         except (FiresteelError, OSError) as error:
             logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
         finally:
@@ -343,6 +357,8 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
         if (tidying := self._tidying.get(attempt)) is not None:
             await asyncio.wait([tidying])
+            return
+        if attempt in self._seen_off:
             return
         # An earlier leader may have told of the end and died before the driver was gone.
         directory = self._directory(attempt)
@@ -373,6 +389,8 @@ class LocalAttemptExecutor:
             if driver is not None and driver.alive:
                 return None
             result = directory.read_result()
+            if result is None:
+                self._check_is_here(directory)
             self._end_jvms(attempt, grace=3.0 if result else 0.5)
             if result is None:
                 self._release(directory, unreachable=unreachable, patient=fencing)
@@ -456,6 +474,7 @@ class LocalAttemptExecutor:
     async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
         """See AttemptExecutor. Over within ten seconds. When the engine does not answer, `fence` will say so."""
         directory = self._directory(attempt)
+        await self._run_urgently(self._check_is_here, directory)
         if not await self._run_urgently(call_off, directory, guard):
             return
         deadline = time.monotonic() + CANCEL_SECONDS
@@ -500,6 +519,7 @@ class LocalAttemptExecutor:
 
     def _fence(self, attempt: AttemptId, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         directory = self._directory(attempt)
+        self._check_is_here(directory)
         # Before anything that can fail: no driver begins this attempt from here on.
         called_off = call_off(directory, guard)
         deadline = time.monotonic() + CLAIM_SECONDS
@@ -578,11 +598,9 @@ class LocalAttemptExecutor:
         """See AttemptExecutor; `query_runs` has the run id of each streaming query by sink."""
         directory = self._directory(attempt)
         view = self._views.setdefault(attempt, ProgressTail(directory.events))
-        over = await self._run(directory.result.exists)
-        found = await self._run(view.look)
+        over, found = await self._run(_look, directory, view)
         if over:
             self._views.pop(attempt, None)
-            found |= await self._run(_measured, directory)
         return found
 
     async def attempts(self, job_id: JobID) -> list[int]:
@@ -611,6 +629,8 @@ class LocalAttemptExecutor:
         """See AttemptExecutor. The spec goes, and with it the engine's token."""
         await self.tidied(attempt)
         self._views.pop(attempt, None)
+        self._awaited.pop(attempt, None)
+        self._seen_off.discard(attempt)
         await self._run(self._forget, attempt)
 
     def _forget(self, attempt: AttemptId) -> None:
@@ -634,6 +654,16 @@ class LocalAttemptExecutor:
 
     # -- small things ---------------------------------------------------------------------------------------------
 
+    def _check_is_here(self, directory: AttemptDirectory) -> None:
+        """A driver of another host is not dead because no such process is here."""
+        if directory.result.exists():
+            return
+        if (host := self._whereabouts.elsewhere(directory.host(), seen=True)) is not None:
+            raise AttemptElsewhereError(
+                f"the attempt in {directory.root} was started on host {host.name} and can only be ended there; let a node on "
+                f"that host lead, or add {host.name} to high-availability.lost-hosts when it is gone for good"
+            )
+
     def _directory(self, attempt: AttemptId) -> AttemptDirectory:
         return AttemptDirectory(self._root / attempt.job_id / "attempts" / str(attempt.number))
 
@@ -655,6 +685,13 @@ class LocalAttemptExecutor:
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
+
+
+def _look(directory: AttemptDirectory, view: ProgressTail) -> tuple[bool, dict[str, Any]]:
+    """Whether the attempt has its result, and how far it is."""
+    over = directory.result.exists()
+    found = view.look()
+    return over, (found | _measured(directory) if over else found)
 
 
 def _measured(directory: AttemptDirectory) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class JobState:
     """Whether `attempt` may be running. False between attempts."""
     engine_id: str | None = None
     """Where `attempt` was placed; None for a classic driver."""
+    host: str = ""
+    """Of which host its driver is a process (see firesteel.hosts); empty when that was not noted."""
     failures: RestartHistory = NO_FAILURES
     """When attempts failed: what the restart strategy counts (I11)."""
     restart_at: float | None = None
@@ -85,6 +87,7 @@ class JobState:
             "attempt": self.attempt,
             "deployed": self.deployed,
             "engine_id": self.engine_id,
+            "host": self.host,
             "failures": {"times": list(self.failures.failures), "earlier": self.failures.earlier},
             "restart_at": self.restart_at,
             "cancel_requested": self.cancel_requested,
@@ -103,6 +106,7 @@ class JobState:
             attempt=data["attempt"],
             deployed=data["deployed"],
             engine_id=data["engine_id"],
+            host=data.get("host", ""),
             failures=RestartHistory(tuple(data["failures"]["times"]), data["failures"]["earlier"]),
             restart_at=data["restart_at"],
             cancel_requested=data["cancel_requested"],
@@ -132,8 +136,17 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundElsewhere:
+    """A job with a record of an earlier life, whose attempt is of another host: nobody here can tell what it does."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlotGranted:
     engine_id: str | None
+    host: str = ""
+    """Where a driver that is started now runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +207,7 @@ class StopRequested:
 Event = (
     Started
     | Recovered
+    | FoundElsewhere
     | SlotGranted
     | SlotRefused
     | Deployed
@@ -295,6 +309,8 @@ def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - 
             return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
         case Recovered():
             return _recovered(state, event, now)
+        case FoundElsewhere():
+            return _found_elsewhere(state, event, now), ()
         case SlotGranted():
             return _slot_granted(state, event, now)
         case SlotRefused():
@@ -366,6 +382,15 @@ def _recovered(state: JobState, event: Recovered, now: float) -> Step:
             return _enter(replace(state, pending=entry), JobStatus.FAILING, now), (Fence(state.attempt),)
 
 
+def _found_elsewhere(state: JobState, event: FoundElsewhere, now: float) -> JobState:
+    """The job stays as it is, RECONCILING: neither watched, which is impossible, nor started a second time. It says why."""
+    told = {e.failure.message for e in state.exceptions}
+    if event.reason in told:
+        return state
+    entry = ExceptionEntry(Failure(FailureKind.ENGINE_LOST, event.reason), now, state.attempt)
+    return replace(state, exceptions=(*state.exceptions, entry)[-state.history_size :])
+
+
 def gone(state: JobState) -> Failure:
     why = state.lost or f"engine {state.engine_id} was gone when the job was recovered"
     return Failure(FailureKind.ENGINE_LOST, why)
@@ -375,7 +400,14 @@ def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
     if state.status is not JobStatus.CREATED:
         return state, (ReleaseSlot(),)
     state = _enter(state, JobStatus.RUNNING, now)
-    state = replace(state, attempt=state.attempt + 1, deployed=True, engine_id=event.engine_id, restart_at=None)
+    state = replace(
+        state,
+        attempt=state.attempt + 1,
+        deployed=True,
+        engine_id=event.engine_id,
+        host=event.host,
+        restart_at=None,
+    )
     # The intent before the act: whoever reads this record knows every id that Spark may be told.
     return state, (Persist(), Deploy(state.attempt))
 

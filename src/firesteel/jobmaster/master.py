@@ -28,6 +28,7 @@ from firesteel.errors import (
 )
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import Epoch
+from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnricher, labels_of
 from firesteel.jobmaster.events import JobEvents, state_event
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment
@@ -43,6 +44,7 @@ from firesteel.jobmaster.machine import (
     Fence,
     Fenced,
     Finish,
+    FoundElsewhere,
     Instruction,
     JobState,
     Persist,
@@ -92,6 +94,7 @@ class JobMasterServices:
     history_size: int
     events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
+    whereabouts: Whereabouts = field(default_factory=lambda: Whereabouts(this_host()))
 
 
 class JobMaster:
@@ -116,6 +119,8 @@ class JobMaster:
         self._loss: asyncio.Task[Any] | None = None
         self.reclaimed = asyncio.Event()
         """Set once a recovered job holds the slot that it had before, or does not need it."""
+        self.reconciled = asyncio.Event()
+        """Set once it is known what became of a recovered job, and acted on; at once for a new one."""
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
@@ -148,12 +153,14 @@ class JobMaster:
                 self._tasks.start(self._recover(), "recover")
             else:
                 self.reclaimed.set()
+                self.reconciled.set()
                 self._post(Started())
             await asyncio.wait([self._outcome])
             return self._outcome.result()
         finally:
             self._over = True
             self.reclaimed.set()
+            self.reconciled.set()
             await self._tasks.close()
             self._release_slot()
             self._refuse_askers()
@@ -166,6 +173,11 @@ class JobMaster:
 
     async def _recover(self) -> None:
         state = self.state
+        if (elsewhere := await self._elsewhere()) is not None:
+            logger.error("job %s: %s", self.submission.job_id, elsewhere)
+            self.reclaimed.set()
+            self._post(FoundElsewhere(elsewhere))
+            return
         presence, has_slot = None, False
         # A job that is to be cancelled needs no slot any more, and must not wait for an engine that may be silent.
         if state.deployed and not state.cancel_requested:
@@ -178,6 +190,23 @@ class JobMaster:
             presence = await self._patiently(lambda: self._services.executor.find(attempt), f"looking for {attempt}")
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
+
+    async def _elsewhere(self) -> str | None:
+        """Why the attempt that was started last cannot be seen from here; None when it can, or there is none."""
+        state, whereabouts = self.state, self._services.whereabouts
+        if not state.deployed or whereabouts.elsewhere(state.host, seen=False) is None:
+            return None
+        attempts = await self._patiently(
+            lambda: self._services.executor.attempts(self.submission.job_id), "looking for attempts"
+        )
+        host = whereabouts.elsewhere(state.host, seen=state.attempt in attempts)
+        if host is None:
+            return None
+        return (
+            f"attempt {state.attempt} was started on host {host.name}, and the leader is on {whereabouts.here.name}, from "
+            "where it can be neither seen nor ended; it may run on. Let a node on that host lead: it takes the job over. If "
+            f"the host is gone for good, add {host.name} to high-availability.lost-hosts and restart the nodes"
+        )
 
     async def _earlier_request(self) -> SlotRequest:
         try:
@@ -199,6 +228,8 @@ class JobMaster:
                     logger.info("job %s: %s → %s", self.submission.job_id, before, self.state.status)
                     self._tell()
                 await self._perform(instructions, answer)
+                if before is JobStatus.RECONCILING is not self.state.status:
+                    self.reconciled.set()
             except BaseException as error:
                 if answer is not None and not answer.done():
                     answer.set_exception(error if isinstance(error, Exception) else self._refusal())
@@ -263,7 +294,8 @@ class JobMaster:
             return
         self._waiting = None
         self._hold(slot, self.state.attempt + 1)
-        self._post(SlotGranted(slot.engine.engine_id if slot.engine else None))
+        host = str(self._services.whereabouts.here)
+        self._post(SlotGranted(slot.engine.engine_id if slot.engine else None, host))
 
     async def _deploy(self, number: int) -> None:
         engine = self._slot.engine if self._slot is not None else None
@@ -296,6 +328,10 @@ class JobMaster:
         self._post(AttemptEnded(number, result, labels))
 
     async def _cancel(self, number: int) -> None:
+        if (elsewhere := await self._elsewhere()) is not None:
+            # The wish is durable. Whoever leads there carries it out; here nobody could tell whether it was.
+            logger.error("job %s is not cancelled yet: %s", self.submission.job_id, elsewhere)
+            return
         try:
             await self._services.executor.cancel(self._attempt(number), guard=self._services.guard)
         except FencingError:

@@ -36,7 +36,12 @@ class JobManagerRunner:
         services: JobMasterServices,
         results: JobResultStore,
         make_job_master: MakeJobMaster = JobMaster,
+        *,
+        known_to_have_none: bool = False,
     ) -> None:
+        """`known_to_have_none`: all results were read since this leadership began, and none was this job's. Nobody else can
+        have written one since, so the store need not be asked for each of thousands of jobs again."""
+        self._known_to_have_none = known_to_have_none
         self.submission = submission
         self._record = record
         self._services = services
@@ -49,19 +54,32 @@ class JobManagerRunner:
 
     @property
     def state(self) -> JobState:
-        """Where the job stands; before its JobMaster is there, INITIALIZING."""
+        """Where the job stands; before its JobMaster is there, INITIALIZING, or RECONCILING when it had one before."""
         if self.master is not None:
             return self.master.state
-        return JobState(self.submission.graph.settings.restart)
+        restart = self.submission.graph.settings.restart
+        if self._record is None:
+            return JobState(restart)
+        attempt = self._record.get("attempt")
+        return JobState(restart, status=JobStatus.RECONCILING, attempt=attempt if isinstance(attempt, int) else 0)
+
+    @property
+    def taken_over(self) -> bool:
+        """Of a job of an earlier leader: whether it is known by now what became of it."""
+        if self.master is not None:
+            return self.master.reconciled.is_set()
+        return self._made.is_set()
 
     async def run(self) -> JobResult:
         """The result, which is not stored yet unless it was there before. Cancelling this lets go of the job.
 
-        A job that has a result never runs again (I5), so the store is asked first: not our memory of it.
+        A job that has a result never runs again (I5), so the store is asked first, not our memory of it; unless all that the
+        store has was read a moment ago.
         """
         job_id = self.submission.job_id
         try:
-            existing = await self._results.read(job_id)
+            known, self._known_to_have_none = self._known_to_have_none, False  # what was true once
+            existing = None if known else await self._results.read(job_id)
             if existing is not None:
                 self._over = True
                 self._made.set()
@@ -88,6 +106,12 @@ class JobManagerRunner:
         await self._made.wait()
         if self.master is not None:
             await self.master.reclaimed.wait()
+
+    async def reconciled(self) -> None:
+        """Wait until `taken_over`."""
+        await self._made.wait()
+        if self.master is not None:
+            await self.master.reconciled.wait()
 
     @property
     def stopping(self) -> bool:

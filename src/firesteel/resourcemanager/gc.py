@@ -19,6 +19,7 @@ from firesteel.engines.launcher import remove as remove_record
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.files import read_json
+from firesteel.hosts import Host, this_host
 from firesteel.processes import ProcessIdentity
 from firesteel.types import parse_job_id
 
@@ -146,7 +147,7 @@ def _engines(directory: EngineDirectory, known: JobsKnown, before: float, *, clu
     for home in _entries(directory.root):
         record = directory.load(home.name)
         since = record.started_at if record else home.stat().st_mtime
-        if since > before:
+        if since > before or _is_elsewhere(directory, home.name, record):
             continue
         if record is None:
             yield Leftover(Kind.ENGINE_RECORD, home.name, "its record cannot be read", _size(home), since)
@@ -154,6 +155,13 @@ def _engines(directory: EngineDirectory, known: JobsKnown, before: float, *, clu
             yield Leftover(Kind.ENGINE_RECORD, home.name, "its process is gone", _size(home), since)
         elif not record.shared and (why := _unneeded(record, known, cluster=cluster)):
             yield Leftover(Kind.ENGINE, home.name, why, _size(home), since)
+
+
+def _is_elsewhere(directory: EngineDirectory, engine_id: str, record: EngineRecord | None) -> bool:
+    """An engine of another host that has the same files: whether it lives can only be seen there."""
+    host = Host.parse(directory.host(engine_id))
+    seen = record is not None and record.process is not None and record.process.alive
+    return host is not None and host.is_elsewhere(this_host(), seen=seen)
 
 
 def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str | None:

@@ -99,6 +99,9 @@ class ResourceManager:
         self._slots: dict[Ticket, Slot] = {}
         self._tickets: dict[Slot, Ticket] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
+        self._there: dict[str, asyncio.Task[bool]] = {}
+        """Of engines of an earlier life: whether their processes run. Looked at once, however many jobs want to know."""
+        self._attaching: dict[str, asyncio.Task[None]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._halted = False
         self._starts = 0
@@ -106,12 +109,16 @@ class ResourceManager:
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the engines of earlier lives. Whether each works is found out in the background; one that hangs delays the
-        jobs that were on it, and new grants, for as long as `heartbeat.timeout`."""
+        """Find the engines of earlier lives. Whether each works is found out in the background, from all of them at once.
+
+        Jobs take their slots back on an engine whose process runs, without waiting for its answer: what runs there goes on.
+        Nobody new is put on an engine before it has answered; one that does not for `heartbeat.timeout` is lost.
+        """
         mine, shared = await asyncio.gather(self._provider.existing(), self._provider.shared())
         for record in mine:
             self._records[record.engine_id] = record
             self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
+            self._there[record.engine_id] = self._tasks.start(self._is_there(record), f"look for {record.engine_id}")
         for record in (*mine, *shared):
             task = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
             self._adopting[record.engine_id] = task
@@ -169,16 +176,33 @@ class ResourceManager:
             return self._hold(self._state.reclaim(request, None), request, None)
         if engine_id is None:
             return None
+        there = False
         if (adopting := self._adopting.get(engine_id)) is not None:
-            await asyncio.wait({adopting})
+            there = await self._was_there(engine_id)
+            if not there:
+                await asyncio.wait({adopting})
         elif request.engine.attached and engine_id not in self._records:
-            await self._attach_again(request.engine)
+            await self._attached_again(request.engine)
         if self._halted:
             raise _fenced()
         engine = self._state.engines.get(engine_id)
-        if engine is None or engine.state is not EngineState.READY:
+        if engine is None or not (engine.state is EngineState.READY or (there and engine.adopting)):
             return None
         return self._hold(self._state.reclaim(request, engine_id), request, self._records[engine_id])
+
+    async def _was_there(self, engine_id: str) -> bool:
+        look = self._there.get(engine_id)
+        if look is None:
+            return False  # a shared one, which counts as an engine of ours only once it has answered
+        await asyncio.wait({look})
+        return not look.cancelled() and look.exception() is None and look.result()
+
+    async def _is_there(self, record: EngineRecord) -> bool:
+        try:
+            return await self._provider.there(record)
+        except OSError as error:
+            logger.warning("engine %s could not be looked for: %s", record.engine_id, error)
+            return False
 
     def recovered(self) -> None:
         self._state.recovered = True
@@ -327,9 +351,8 @@ class ResourceManager:
         except (FiresteelError, OSError) as error:
             logger.warning("an engine of an earlier life is not used: %s", error)
             if key in self._state.engines:
-                self._state.stop(key)
                 # On its own: jobs that wait to take their slots back need not wait for its end.
-                self._tasks.start(self._end(record, force=True), f"end {key}")
+                self._tasks.start(self._end_lost(record, str(error), self._take_slots(key)), f"end {key}")
             return
         finally:
             self._adopting.pop(key, None)
@@ -344,8 +367,15 @@ class ResourceManager:
         await asyncio.wait({adopting})
         engine = self._state.engines.get(record.engine_id)
         if engine is not None and engine.state is EngineState.STARTING:
-            self._state.stop(record.engine_id)
-            await self._end(record, force=True)
+            await self._end_lost(record, "it does not answer", self._take_slots(record.engine_id))
+
+    async def _attached_again(self, spec: EngineSpec) -> None:
+        """Once, for all jobs that were on it."""
+        task = self._attaching.get(spec.master)
+        if task is None:
+            task = self._attaching[spec.master] = self._tasks.start(self._attach_again(spec), f"attach {spec.master}")
+            task.add_done_callback(lambda _: self._attaching.pop(spec.master, None))
+        await asyncio.wait({task})
 
     async def _attach_again(self, spec: EngineSpec) -> None:
         try:
@@ -353,7 +383,7 @@ class ResourceManager:
         except (FiresteelError, OSError) as error:
             logger.warning("an engine of an earlier life is not used: %s", error)
             return
-        if record.engine_id not in self._records and not self._halted:  # several jobs may have asked at once
+        if record.engine_id not in self._records and not self._halted:  # a new job may have attached it meanwhile
             self._state.adopt(record.engine_id, spec, slots=self._limits.slots, now=self._now(), foreign=True)
             self._ready(record.engine_id, record)
 
@@ -447,18 +477,20 @@ class ResourceManager:
         return same and engine is not None and engine.state is EngineState.READY
 
     async def _lose(self, record: EngineRecord, why: str) -> None:
-        """End the engine for sure, then tell its jobs: by then nothing of theirs runs there any more."""
         reason = f"engine {record.engine_id} ({record.spec.master}) was lost: {why}"
         logger.warning("%s", reason)
         foreign = self._state.engines[record.engine_id].foreign
         if foreign:
             self._records.pop(record.engine_id)
-            tickets = self._state.gone(record.engine_id)
+            slots = self._slots_of(self._state.gone(record.engine_id))
         else:
-            tickets = self._state.stop(record.engine_id)
-        slots = [slot for t in tickets if (slot := self._slots.pop(t, None)) is not None]
-        for slot in slots:
-            self._tickets.pop(slot, None)
+            slots = self._take_slots(record.engine_id)
+        await self._end_lost(record, reason, slots, foreign=foreign)
+
+    async def _end_lost(
+        self, record: EngineRecord, reason: str, slots: Sequence[Slot], *, foreign: bool = False
+    ) -> None:
+        """End the engine for sure, then tell its jobs: by then nothing of theirs runs there any more."""
         words = ""
         with contextlib.suppress(OSError):  # words are not worth an engine that nobody ends
             words = await self._provider.last_words(record) if slots else ""
@@ -468,6 +500,16 @@ class ResourceManager:
             if not slot.lost.done():
                 slot.lost.set_result(f"{reason}\n{words}" if words else reason)
         self._act()
+
+    def _take_slots(self, engine_id: str) -> list[Slot]:
+        """The engine is to be ended: nobody holds it any more. Returns the slots that were held."""
+        return self._slots_of(self._state.stop(engine_id))
+
+    def _slots_of(self, tickets: Sequence[Ticket]) -> list[Slot]:
+        slots = [slot for t in tickets if (slot := self._slots.pop(t, None)) is not None]
+        for slot in slots:
+            self._tickets.pop(slot, None)
+        return slots
 
 
 def _fenced() -> FencingError:

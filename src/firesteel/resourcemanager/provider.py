@@ -25,6 +25,7 @@ from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError
 from firesteel.files import tail
+from firesteel.hosts import Whereabouts, this_host
 from firesteel.types import Guard, certain
 
 T = TypeVar("T")
@@ -60,6 +61,10 @@ class EngineProvider(Protocol):
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         """Wait until an engine of an earlier life answers; its record, completed. Raises EngineLostError."""
+        ...
+
+    async def there(self, record: EngineRecord) -> bool:
+        """Whether the process of an engine runs and was not told to end. Asks the engine nothing, so this takes no time."""
         ...
 
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
@@ -100,6 +105,7 @@ class LocalEngineProvider:
         shared: EngineDirectory | None = None,
         token: str = "",
         patience: float = 30.0,
+        whereabouts: Whereabouts | None = None,
     ) -> None:
         """
         Args:
@@ -108,7 +114,9 @@ class LocalEngineProvider:
             shared: Where `firesteel engine start` notes its engines; None not to use these (`engine.reuse`).
             token: For attached endpoints (`engine.token`).
             patience: How long an adopted engine may be silent (`heartbeat.timeout`).
+            whereabouts: Tells engines of this host from those of others.
         """
+        self._whereabouts = whereabouts or Whereabouts(this_host())
         self._directory = directory
         self._options = options
         self._shared = shared
@@ -173,6 +181,13 @@ class LocalEngineProvider:
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) does not answer")
             await asyncio.sleep(0.1)
 
+    async def there(self, record: EngineRecord) -> bool:
+        return await self._in(self._checks, lambda: self._is_there(record))
+
+    def _is_there(self, record: EngineRecord) -> bool:
+        told_to_end = (self._directory.home(record.engine_id) / STOPPING).exists()
+        return not told_to_end and record.process is not None and record.process.alive
+
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
         assert not record.shared
         assert not record.spec.attached
@@ -224,9 +239,13 @@ class LocalEngineProvider:
 
     async def existing(self) -> Sequence[EngineRecord]:
         def find() -> list[EngineRecord]:
-            return [r for r in self._directory.all() if not r.shared]
+            return [r for r in self._directory.all() if not r.shared and not self._is_elsewhere(r)]
 
         return await self._in(self._work, find)
+
+    def _is_elsewhere(self, record: EngineRecord) -> bool:
+        """Whether an engine is of another host that has the same files: its leader looks after it, or the next one there."""
+        return self._whereabouts.elsewhere(self._directory.host(record.engine_id), seen=is_seen(record)) is not None
 
     async def shared(self) -> Sequence[EngineRecord]:
         directory = self._shared
@@ -245,6 +264,11 @@ class LocalEngineProvider:
 
     async def _in(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+def is_seen(record: EngineRecord) -> bool:
+    """Whether the process of an engine is seen from here. No lock tells of one that lives in another container."""
+    return record.process is not None and record.process.alive
 
 
 def machine_memory() -> str:

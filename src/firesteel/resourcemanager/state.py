@@ -45,6 +45,11 @@ class Engine:
         return self.state is EngineState.READY and not self.holders
 
     @property
+    def adopting(self) -> bool:
+        """Of an earlier life, and has not answered yet. Jobs that run there may hold it; nobody new is put on it."""
+        return self.adopted and self.state is EngineState.STARTING
+
+    @property
     def spent(self) -> bool:
         return self.idle and self.exclusive_to is not None
 

@@ -1,60 +1,148 @@
-"""Where clients of the same user find this machine's node, and the token of its owner: a file that only the owner can read.
+"""Where clients of the same user find this machine's nodes, with their owner's tokens: a file that only the owner can read.
 
-Several nodes of one cluster may run on a machine. The last one that came is announced; when it is gone, another one of them is.
+Several nodes of one cluster may run on a machine. The file is about the last one that came, and lists them all: a client
+which was talking to one that dies knows whom to ask next. A node that ends takes itself out; one that was killed is taken
+out by the others. Where several hosts share the directory, each leaves the nodes of the others in the list, and clients take
+those of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from firesteel.files import read_json, write_json
+from firesteel.hosts import Host, this_host
 from firesteel.processes import ProcessIdentity
 
 logger = logging.getLogger(__name__)
 
 LOCAL_FILE = "rest.json"
 """In the cluster's directory."""
+NODES = "nodes"
+"""The key under which the file lists all nodes, the one that it is about among them."""
 LOOK_SECONDS = 2.0
+_LOCK_SECONDS = 0.2
+"""A node that was stopped in the middle of writing must not stop others: after so long it is done without the lock."""
+
+Node = dict[str, Any]
 
 
 class Announcement:
-    def __init__(self, directory: Path, content: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, content: Node) -> None:
         me = ProcessIdentity.of(os.getpid())
         assert me is not None
         self._file = directory / LOCAL_FILE
-        self._content = {**content, "pid": me.pid, "started": me.started}
+        self._lock = directory / "rest.lock"
+        self._content: Node = {**content, "pid": me.pid, "started": me.started, "host": str(this_host())}
         self._over = False
 
     def write(self) -> None:
-        write_json(self._file, self._content, durable=False)
+        """Be the one whom the file is about."""
+        with self._locked():
+            self._write(self._content, [*self._others(), self._content])
 
     async def keep(self) -> None:
-        """Stand in for another node that was announced and is gone."""
+        """Stay listed, whatever other nodes do, and take those out that were killed."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self._over:
                 return
             try:
-                if await asyncio.to_thread(self._is_nobodys):
-                    await asyncio.to_thread(self.write)
+                await asyncio.to_thread(self._tidy)
             except OSError as error:
                 logger.warning("this node cannot be announced in %s: %s", self._file, error)
 
     def take_back(self) -> None:
-        """This node ends: whoever looks for one from now on wakes up another."""
+        """This node ends: whoever looks for one from now on finds another, or wakes one up."""
+        if self._over:
+            return
         self._over = True
-        with contextlib.suppress(OSError, ValueError):
-            if (read_json(self._file) or {}).get("pid") == self._content["pid"]:
-                self._file.unlink()
+        with contextlib.suppress(OSError), self._locked():
+            there = self._read()
+            others = self._others()
+            if others:
+                said = [n for n in others if _same(n, there)]
+                self._write((said or others)[-1], others)
+            elif _same(self._content, there) or not _alive(there):
+                self._file.unlink(missing_ok=True)
 
-    def _is_nobodys(self) -> bool:
+    def others(self) -> list[Node]:
+        """The other nodes of this machine that run."""
+        with contextlib.suppress(OSError):
+            return [n for n in self._others() if not _is_elsewhere(n)]
+        return []
+
+    def _tidy(self) -> None:
+        there = self._read()
+        listed = _listed(there)
+        if _alive(there) and all(map(_alive, listed)) and any(_same(self._content, n) for n in listed):
+            return
+        with self._locked():
+            if not self._over:
+                there, others = self._read(), self._others()
+                self._write(there if _alive(there) else self._content, [*others, self._content])
+
+    def _others(self) -> list[Node]:
+        there = self._read()
+        # A file without a list was written by a node of an earlier version.
+        listed = _listed(there) or ([there] if there else [])
+        return [n for n in listed if not _same(n, self._content) and _alive(n)]
+
+    def _read(self) -> Node:
         try:
             said = read_json(self._file)
-            return said is None or not ProcessIdentity(said["pid"], said["started"]).alive
-        except (ValueError, KeyError, TypeError):
-            return True
+        except ValueError:
+            return {}
+        return said if isinstance(said, dict) else {}
+
+    def _write(self, about: Node, nodes: list[Node]) -> None:
+        write_json(
+            self._file, {**about, NODES: [{k: v for k, v in n.items() if k != NODES} for n in nodes]}, durable=False
+        )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock.open("a") as lock:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(0.005)
+            yield
+
+
+def _listed(content: Node) -> list[Node]:
+    listed = content.get(NODES)
+    return [n for n in listed if isinstance(n, dict)] if isinstance(listed, list) else []
+
+
+def _same(one: Node, other: Node) -> bool:
+    """A process may have several nodes, each at its own address."""
+    return all(one.get(k) == other.get(k) for k in ("pid", "started", "address"))
+
+
+def _is_elsewhere(node: Node) -> bool:
+    host = Host.parse(str(node.get("host", "")))
+    return host is not None and host.is_elsewhere(this_host(), seen=False)
+
+
+def _alive(node: Node) -> bool:
+    """Whether it runs, or may run: of another host that cannot be told."""
+    if _is_elsewhere(node):
+        return True
+    try:
+        return ProcessIdentity(node["pid"], node["started"]).alive
+    except (KeyError, TypeError, ValueError):
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +14,23 @@ from starlette.requests import Request
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.errors import ForbiddenError, JobNotFoundError
-from firesteel.ha.protocols import LeaderInformation
+from firesteel.errors import ForbiddenError, JobNotFoundError, NotLeadingError
+from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.rest.flink.overview import OverviewLines
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID
+
+
+async def _unknown() -> bool | None:
+    return None
+
+
+def _not_leading() -> Epoch:
+    raise NotLeadingError("this node does not lead; ask the leader")
 
 
 @dataclass
@@ -44,6 +53,14 @@ class RestContext:
     """Announce this node no more: it is about to end."""
     leader: Callable[[], LeaderInformation | None] = field(default=lambda: None)
     """Who leads, as far as this node knows."""
+    absence: Callable[[], Absence | None] = field(default=lambda: None)
+    """Why nobody is known who leads, if that is so; None while this node leads itself."""
+    others_wait: Callable[[], Awaitable[bool | None]] = _unknown
+    """Whether another node would lead in this one's place; None when that cannot be told."""
+    epoch: Callable[[], Epoch] = _not_leading
+    """Of this node's leadership; raises NotLeadingError."""
+    hand_over: Callable[[], None] = field(default=lambda: None)
+    """Begin to give leadership away."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
     submissions: RateLimiter = field(init=False)

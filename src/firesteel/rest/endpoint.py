@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import httpx
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import OwnedTasks
@@ -25,6 +25,7 @@ from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.ha.protocols import Epoch, LeaderInformation, StateStore
+from firesteel.ha.retrieval import Absence
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
@@ -57,6 +58,15 @@ class LeaderView(Protocol):
 
     def leader(self) -> LeaderInformation | None: ...
 
+    @property
+    def absence(self) -> Absence | None: ...
+
+    async def leader_changed(self, timeout: float) -> None: ...  # noqa: ASYNC109 - not an error
+
+    async def others_wait(self) -> bool | None: ...
+
+    def begin_hand_over(self) -> None: ...
+
 
 class WebMonitorEndpoint:
     """Serves the node's REST API. Callable as the entrypoint's `Endpoint`."""
@@ -75,6 +85,10 @@ class WebMonitorEndpoint:
         self._last_asked = time.monotonic()
         self.withdraw: Callable[[], None] = lambda: None
         """Take the announcement back: the node is about to end."""
+        self._forwarding: Forwarding | None = None
+        self._announced: Announcement | None = None
+        self._interrupt_streams: Callable[[], None] = lambda: None
+        self._leaving = False
         self._open = 0
         """Requests that are being answered; an event stream may be open for days."""
         self._configuration = configuration
@@ -101,16 +115,27 @@ class WebMonitorEndpoint:
                 configuration=self._configuration,
                 leading=lambda: node.dispatcher,
                 leader=node.leader,
+                absence=lambda: node.absence,
+                others_wait=node.others_wait,
+                epoch=lambda: node.epoch,
+                hand_over=node.begin_hand_over,
                 blobs=self._blobs,
                 logs=JobLogs(self._directory / "jobs"),
                 directory=self._directory,
             )
             app = create_app(context)
             await asyncio.to_thread(asyncio.run, warm(app))
-            leadership = Leadership(lambda: node.epoch, node.leader)
-            behind = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
+            leadership = Leadership(
+                own=lambda: node.epoch,
+                current=node.leader,
+                absence=lambda: node.absence,
+                changed=node.leader_changed,
+                address=lambda: context.address,
+            )
+            self._interrupt_streams = context.events.interrupt
+            self._forwarding = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
             door = Door(
-                self._noticing(behind),
+                self._noticing(self._forwarding),
                 rest=rest,
                 security=security,
                 identities=identities,
@@ -130,14 +155,33 @@ class WebMonitorEndpoint:
             address = url(rest.address or rest.bind_address, port, tls=tls is not None)
             opened.push_async_callback(context.events.close)  # before the server, which waits for its streams
             context.address = address
-            announcement = self._announcement(address, bearers.local_token)
+            announcement = self._announced = self._announcement(address, bearers.local_token)
             self.withdraw = context.withdraw = announcement.take_back
             await asyncio.to_thread(announcement.write)
-            opened.callback(announcement.take_back)
+            opened.push_async_callback(asyncio.to_thread, announcement.take_back)
             tasks = OwnedTasks("rest", lambda error: logger.error("announcing failed: %s", error))
             opened.push_async_callback(tasks.close)
             tasks.start(announcement.keep(), "announcement")
             yield address
+
+    # -- leaving without anybody noticing -------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """What was accepted is answered, and those who follow events are sent to whoever leads next."""
+        self._interrupt_streams()
+        if self._forwarding is not None:
+            await self._forwarding.finish()
+
+    async def neighbours(self) -> bool:
+        """Whether other nodes of this cluster run on this machine."""
+        return self._announced is not None and bool(await asyncio.to_thread(self._announced.others))
+
+    def leave(self, *, others: bool) -> None:
+        """This node ends. It serves on for a moment, and each connection ends with its next answer."""
+        self._leaving = True
+        self.withdraw()
+        if self._forwarding is not None and not others:
+            self._forwarding.give_up()
 
     @property
     def last_asked(self) -> float:
@@ -150,8 +194,14 @@ class WebMonitorEndpoint:
                 await app(scope, receive, send)
                 return
             self._open += 1
+
+            async def parting(message: Message) -> None:
+                if self._leaving and message["type"] == "http.response.start":
+                    message = {**message, "headers": [*message.get("headers", []), (b"connection", b"close")]}
+                await send(message)
+
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, parting)
             finally:
                 self._open -= 1
                 self._last_asked = time.monotonic()

@@ -1,19 +1,26 @@
-"""A node that does not lead asks the leader on behalf of its caller, once: a request that was passed on is never passed on."""
+"""A node that does not lead asks the leader on behalf of its caller, once: a request that was passed on is never passed on.
+
+Leadership changes hands. A request that comes in between waits a moment for the next leader; it is sent again only if the one
+that was asked has certainly done nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import errors
 from firesteel.rest.errors import RETRY_AFTER
 from firesteel.rest.node_identity import NODE_PREFIX, NodeIdentity
@@ -23,12 +30,30 @@ logger = logging.getLogger(__name__)
 
 LOCAL_PATHS = frozenset({"/healthz", "/openapi.json", "/docs"})
 """What every node answers for itself."""
+STATUS_PATH = "/cluster/status"
+"""What every node answers for itself when there is nobody to ask."""
+ABSENCE = "firesteel.absence"
+"""In the scope of a request that is answered here because there is nobody to ask: why."""
+DEGRADED_HEADER = "firesteel-degraded"
+NOT_LEADING_HEADER = "firesteel-not-leading"
+"""Of an answer to a node: nothing was done, and another leader may be asked."""
+
+HOLD_SECONDS = 3.0
+"""How long a request waits for a leader. A hand-over is shorter; whoever wants to wait longer asks again."""
+_SLICE_SECONDS = 0.25
+FINISH_SECONDS = 1.0
+_KEPT_BYTES = 256 * 1024
+"""Bodies up to this size are kept, so that they can be sent again."""
 
 _NOT_PASSED_ON = frozenset(
     {"host", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect"}
     | {"authorization", "cookie", "proxy-authorization", "x-forwarded-for", "forwarded", "origin", "referer"}
 )
 _NOT_PASSED_BACK = frozenset({"connection", "keep-alive", "transfer-encoding", "server", "date", "x-request-id"})
+
+
+async def _no_news(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +63,11 @@ class Leadership:
     own: Callable[[], Epoch]
     """The epoch in which this node leads; raises NotLeadingError."""
     current: Callable[[], LeaderInformation | None]
+    absence: Callable[[], Absence | None] = field(default=lambda: None)
+    changed: Callable[[float], Awaitable[None]] = _no_news
+    """Returns when the two before may say something else, at the latest after so many seconds."""
+    address: Callable[[], str] = field(default=lambda: "")
+    """Of this node. As a leader's it is old news while this node does not lead."""
 
 
 class Forwarding:
@@ -51,6 +81,7 @@ class Forwarding:
         client: httpx.AsyncClient,
         *,
         patience: float = 30.0,
+        hold: float = HOLD_SECONDS,
     ) -> None:
         """`patience`: seconds that the leader may take from the end of a request to the head of its answer."""
         self._app = app
@@ -58,65 +89,212 @@ class Forwarding:
         self._leadership = leadership
         self._identity = identity
         self._client = client
+        self._hold = hold
+        self._unanswered = 0
+        """Requests that this node has accepted as the leader and not answered yet."""
+        self._finished = asyncio.Event()
+
+    def give_up(self) -> None:
+        """No other node will lead in this one's place: nobody need wait for one."""
+        self._hold = 0.0
+
+    async def finish(self) -> None:
+        """Returns when everything that was accepted here has its answer, or takes too long."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        while self._unanswered and (left := deadline - time.monotonic()) > 0:
+            self._finished.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._finished.wait()
+            except TimeoutError:
+                logger.warning("%d requests take longer than %g s, and are cut short", self._unanswered, FINISH_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].removeprefix("/v1") in LOCAL_PATHS:
             await self._app(scope, receive, send)
             return
-        request = Request(scope, receive)
-        passed_on = request.headers.get("authorization", "").partition(" ")[2].strip()
-        try:
-            epoch = self._leadership.own()
-        except NotLeadingError:
-            is_second_hop = passed_on.startswith(NODE_PREFIX)
-            answer = _no_leader() if is_second_hop else await self._ask_leader(request)
-            await answer(scope, receive, send)
-            return
-        if passed_on.startswith(NODE_PREFIX):
-            # The door has let it in; whether it was meant for this leadership and for this request is looked at here.
-            claim = await self._identity.read(passed_on)
-            if claim is None or claim.target != _target(request):
-                await errors(401, ["the request was passed on for something else, or too long ago"])(
-                    scope, receive, send
-                )
+        request = _Passing(Request(scope, receive))
+        deadline = time.monotonic() + self._hold
+        failed: _Failed | None = None
+        while True:
+            try:
+                epoch = self._leadership.own()
+            except NotLeadingError:
+                pass
+            else:
+                if not request.begun:
+                    await self._serve(request, epoch, send)
+                    return
+            if request.is_second_hop:
+                await _not_leading()(scope, receive, send)
                 return
-            if claim.epoch != epoch:
-                await _no_leader()(scope, receive, send)
+            leader = self._to_ask()
+            if leader is not None and (failed is None or failed.leader != leader) and not request.begun:
+                outcome = await self._ask(request, leader)
+                if isinstance(outcome, Response):
+                    await outcome(scope, receive, send)
+                    return
+                failed = outcome
+                continue
+            if request.is_status:
+                scope = {**scope, ABSENCE: self._absence(failed)}
+                await self._app(scope, request.receive, send)
                 return
-        await self._app(scope, receive, send)
+            left = self._left(deadline)
+            if left <= 0 or request.begun:
+                await _no_leader(self._absence(failed))(scope, receive, send)
+                return
+            await self._leadership.changed(min(left, _SLICE_SECONDS))
 
-    async def _ask_leader(self, request: Request) -> Response:
+    def _to_ask(self) -> LeaderInformation | None:
         leader = self._leadership.current()
         if leader is None or not leader.address.startswith(("http://", "https://")):
-            return _no_leader()
-        asked = _target(request).partition(" ")[2]
+            return None
+        return None if leader.address == self._leadership.address() else leader
+
+    def _left(self, deadline: float) -> float:
+        absence = self._leadership.absence()
+        if absence is not None:
+            # Who asks when there has been nobody for long need not wait for what will not come.
+            deadline = min(deadline, time.monotonic() + absence.since + self._hold - time.time())
+        return deadline - time.monotonic() if self._hold else 0.0
+
+    def _absence(self, failed: _Failed | None) -> Absence:
+        absence = self._leadership.absence()
+        if absence is not None:
+            return absence
+        leader = self._leadership.current()
+        if failed is not None:
+            return Absence(f"the leader at {failed.leader.address} {failed.why}", time.time(), failed.leader)
+        return Absence("this node has just ceased to lead, and no other one is known yet", time.time(), leader)
+
+    async def _serve(self, request: _Passing, epoch: Epoch, send: Send) -> None:
+        scope = request.scope
+        if request.is_second_hop:
+            # The door has let it in; whether it was meant for this leadership and for this request is looked at here.
+            claim = await self._identity.read(request.claim)
+            if claim is None or claim.target != _target(request.request):
+                answer = errors(401, ["the request was passed on for something else, or too long ago"])
+                await answer(scope, request.receive, send)
+                return
+            if claim.epoch != epoch:
+                await _not_leading()(scope, request.receive, send)
+                return
+        counted = True
+        self._unanswered += 1
+
+        def answered() -> None:
+            nonlocal counted
+            if counted:
+                counted = False
+                self._unanswered -= 1
+                if not self._unanswered:
+                    self._finished.set()
+
+        async def noticing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered()  # what comes after the head, an event stream say, is not waited for
+            await send(message)
+
+        try:
+            await self._app(scope, request.receive, noticing)
+        finally:
+            answered()
+
+    async def _ask(self, request: _Passing, leader: LeaderInformation) -> Response | _Failed:
+        """The leader's answer; _Failed when it has certainly done nothing and `request` can be sent again, if at all."""
+        asked = _target(request.request).partition(" ")[2]
         if not asked.startswith("/"):
             return errors(400, [f"'{asked[:100]}' is no path"])
         limit = asyncio.timeout(None)
 
         async def body() -> AsyncIterator[bytes]:
-            async for chunk in request.stream():
+            async for chunk in request.body():
                 yield chunk
             # An upload takes as long as it takes; from here on it is the leader's turn.
             limit.reschedule(asyncio.get_running_loop().time() + self._patience)
 
-        headers = {k: v for k, v in request.headers.items() if k not in _NOT_PASSED_ON}
-        passing = self._client.build_request(request.method, leader.address + asked, headers=headers, content=body())
+        headers = {k: v for k, v in request.request.headers.items() if k not in _NOT_PASSED_ON}
+        method = request.request.method
+        passing = self._client.build_request(method, leader.address + asked, headers=headers, content=body())
         principal: Principal = request.scope["firesteel.principal"]
         # What is signed is what is sent: the client may spell an odd path in its own way.
-        target = f"{request.method} {passing.url.raw_path.decode('ascii')}"
+        target = f"{method} {passing.url.raw_path.decode('ascii')}"
         passing.headers["authorization"] = f"Bearer {await self._identity.token(principal, leader.epoch, target)}"
         try:
             async with limit:
                 answer = await self._client.send(passing, stream=True, follow_redirects=False)
         except (httpx.TransportError, TimeoutError) as error:
             logger.info("the leader at %s does not answer: %r", leader.address, error)
-            return _no_leader()
+            failed = _Failed(leader, "does not answer")
+            never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            if never_sent or request.is_status:
+                return failed
+            return _no_leader(self._absence(failed))
+        if answer.status_code == 503 and NOT_LEADING_HEADER in answer.headers:
+            await answer.aclose()
+            return _Failed(leader, "leads no more")
         if answer.status_code == 401:  # it is us whom it did not believe; the caller is known
             await answer.aclose()
-            return _no_leader()
+            return _no_leader(self._absence(_Failed(leader, "does not believe this node")))
         back = {k: v for k, v in answer.headers.items() if k not in _NOT_PASSED_BACK}
         return StreamingResponse(_body(answer), answer.status_code, back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    leader: LeaderInformation
+    why: str
+
+
+class _Passing:
+    """A request on its way to whoever leads, and as much of it as is needed to begin again."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.scope = request.scope
+        self.claim = request.headers.get("authorization", "").partition(" ")[2].strip()
+        self._kept: bytes | None = None
+        self._begun = False
+        """Some of the body is gone, and was not kept."""
+
+    @property
+    def begun(self) -> bool:
+        return self._begun
+
+    @property
+    def is_second_hop(self) -> bool:
+        return self.claim.startswith(NODE_PREFIX)
+
+    @property
+    def is_status(self) -> bool:
+        path: str = self.scope["path"]
+        return self.request.method == "GET" and path.removeprefix("/v1").rstrip("/") == STATUS_PATH
+
+    async def body(self) -> AsyncIterator[bytes]:
+        if self._kept is None and self._is_small:
+            self._kept = b"".join([chunk async for chunk in self.request.stream()])
+        if self._kept is not None:
+            if self._kept:
+                yield self._kept
+            return
+        self._begun = True
+        async for chunk in self.request.stream():
+            yield chunk
+
+    async def receive(self) -> Message:
+        """For the application here; after a try elsewhere it gets what was kept."""
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            return {"type": "http.request", "body": kept, "more_body": False}
+        return await self.request.receive()
+
+    @property
+    def _is_small(self) -> bool:
+        length = self.request.headers.get("content-length")
+        if length is None:
+            return "transfer-encoding" not in self.request.headers
+        return length.isdecimal() and int(length) <= _KEPT_BYTES
 
 
 def _target(request: Request) -> str:
@@ -133,9 +311,26 @@ async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
         await answer.aclose()
 
 
-def _no_leader() -> Response:
+def _not_leading() -> Response:
+    """To a node that passed a request on: nothing was done."""
+    message = (
+        "Service temporarily unavailable: this node does not lead, or no longer in the epoch that was meant. Ask again."
+    )
+    return errors(503, [message], {"retry-after": RETRY_AFTER, NOT_LEADING_HEADER: "true"})
+
+
+def _no_leader(absence: Absence) -> Response:
+    since = datetime.fromtimestamp(absence.since, UTC).isoformat(timespec="seconds")
     return errors(
         503,
-        ["Service temporarily unavailable: the cluster has no leader at the moment, or it is changing. Ask again."],
-        {"retry-after": RETRY_AFTER},
+        [
+            "Service temporarily unavailable: the cluster has no leader at the moment, or it is changing. Ask again.",
+            f"The cluster is degraded since {since}: {absence.reason}. Running jobs go on.",
+        ],
+        {"retry-after": RETRY_AFTER, DEGRADED_HEADER: _as_header(absence.reason)},
     )
+
+
+def _as_header(text: str) -> str:
+    """Whatever a store may say, on one line and in letters that a header may have."""
+    return " ".join(text.split()).encode("ascii", "replace").decode()[:200]

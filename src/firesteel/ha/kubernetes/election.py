@@ -18,6 +18,7 @@ from firesteel.ha.kubernetes.leases import Leases
 from firesteel.ha.kubernetes.shard import ClaimRefusedError
 from firesteel.ha.kubernetes.store import KubernetesStateStore
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
+from firesteel.ha.resignation import Resignation
 from firesteel.ha.rules import NEVER
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class KubernetesLeaderElectionDriver:
         self._taking: asyncio.Future[LeaseRecord | None] | None = None
         self._asked = 0
         """What the follower had seen when we last asked who leads."""
+        self._resignation = Resignation()
         self._left = False
         self._tasks = OwnedTasks(f"election of {contender}", self._failed)
 
@@ -106,17 +108,25 @@ class KubernetesLeaderElectionDriver:
         if self._held is not None and self._held.epoch == epoch:
             self._lose("the state is of another leader")
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        if epoch == self._leading:
+            await self._resignation.ask(epoch, patience)
+
     async def close(self) -> None:
         self._follower.unsubscribe(self._seen)
         await self._tasks.close()
+        self._resignation.drop()
         self._leading = None
         if self._listener is None or self._left:
             return
         self._left = True
+        # Whatever we believe: a take-over whose answer we did not wait for may have succeeded, or be about to.
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
+        await self._release()
+
+    async def _release(self) -> None:
         try:
-            # Whatever we believe: a take-over whose answer we did not wait for may have succeeded, or be about to.
-            if self._taking is not None:
-                await asyncio.wait([self._taking])
             async with asyncio.timeout(self._lease):
                 await self._leases.release(self._identity)
         except (StoreError, TimeoutError) as error:
@@ -144,6 +154,7 @@ class KubernetesLeaderElectionDriver:
     def _failed(self, error: BaseException) -> None:
         """One of the loops ended with an error that waiting will not mend."""
         assert self._listener is not None
+        self._resignation.drop()
         if self._leading is not None:
             self._leading = None
             self._listener.on_revoke()
@@ -163,6 +174,9 @@ class KubernetesLeaderElectionDriver:
                 self._leading = None
                 listener.on_revoke()
             self._given_up = held.epoch
+            if self._resignation.is_asked:
+                await self._release()
+                self._resignation.carried_out()
 
     async def _contend(self) -> LeaseRecord:
         """Wait for the Lease."""
@@ -173,7 +187,8 @@ class KubernetesLeaderElectionDriver:
             try:
                 found = await self._leases.read()
                 now = time.monotonic()
-                if observer.may_take(found, now, vacant=await self._is_vacant(found)):
+                free = observer.may_take(found, now, vacant=await self._is_vacant(found))
+                if free and not self._resignation.stands_back(found.epoch if found else self._newest):
                     if (held := await self._take(found)) is not None:
                         return held
                     continue  # somebody else was quicker
@@ -217,6 +232,7 @@ class KubernetesLeaderElectionDriver:
             self._lost,
             asyncio.ensure_future(self._renew(epoch)),
             asyncio.ensure_future(self._claim_and_serve(epoch, listener)),
+            asyncio.ensure_future(self._resignation.asked()),
         ]
         try:
             done, _ = await asyncio.wait(doing, return_when=asyncio.FIRST_COMPLETED)

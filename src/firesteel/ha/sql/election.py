@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from firesteel.concurrency import OwnedTasks
 from firesteel.errors import FencingError, StoreError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
+from firesteel.ha.resignation import Resignation
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
 from firesteel.ha.sql.changes import LeadershipChanges
 from firesteel.ha.sql.database import Database
@@ -65,6 +66,7 @@ class SqlLeaderElectionDriver:
         """What the listener was granted last and not yet revoked."""
         self._renewed = 0.0
         """When the last renewal that succeeded began."""
+        self._resignation = Resignation()
         self._left = False
         self._tasks = OwnedTasks(f"election of {contender}", self._failed)
 
@@ -92,13 +94,21 @@ class SqlLeaderElectionDriver:
         """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
         await self._changes.after(self._asked, timeout)
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        if epoch == self._leading:
+            await self._resignation.ask(epoch, patience)
+
     async def close(self) -> None:
         await self._tasks.close()
         self._leading = None
+        self._resignation.drop()
         if self._listener is None or self._left:
             return
         self._left = True
         # Whatever we believe: a take-over whose answer we did not wait for may have succeeded.
+        await self._release()
+
+    async def _release(self) -> None:
         try:
             await self._writer.submit(lambda batch: batch.release(self._holder))
         except StoreError as error:
@@ -116,10 +126,14 @@ class SqlLeaderElectionDriver:
             logger.warning("contender '%s' does not lead as %d any more: %s", self._contender, epoch, why)
             self._leading = None
             listener.on_revoke()
+            if self._resignation.is_asked:
+                await self._release()
+                self._resignation.carried_out()
 
     def _failed(self, error: BaseException) -> None:
         """The loop above ended with an error that waiting will not mend."""
         assert self._listener is not None
+        self._resignation.drop()
         if self._leading is not None:
             self._leading = None
             self._listener.on_revoke()
@@ -133,7 +147,8 @@ class SqlLeaderElectionDriver:
             mark = self._changes.mark
             try:
                 row, gone = await self._reader.read(self._look)
-                if watch.may_take(row, time.monotonic(), holder_gone=gone):
+                free = watch.may_take(row, time.monotonic(), holder_gone=gone)
+                if free and not self._resignation.stands_back(row.epoch):
                     began = time.monotonic()
                     taken = await self._writer.submit(partial(Batch.take, holder=self._holder, seen=row))
                     # Paused for long while taking it? Then it may be lost again already; contend for the next one.
@@ -158,7 +173,8 @@ class SqlLeaderElectionDriver:
         due = self._renewed + self._lease / 3
         while True:
             until = self._renewed + self._trusted
-            await asyncio.sleep(min(due, until) - time.monotonic())
+            if await self._resignation.asked_before(min(due, until)):
+                return "it was asked to give it up"
             began = time.monotonic()
             if began >= until:
                 return f"its last renewal was {began - self._renewed:.2f} s ago, of a lease of {self._lease:g} s"

@@ -33,6 +33,8 @@ from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
 from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.errors import FencingError, StoreBrokenError, StoreError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
+from firesteel.ha.resignation import Resignation
+from firesteel.ha.rules import NEVER
 from firesteel.ha.zookeeper.errors import translated
 from firesteel.ha.zookeeper.layout import Holder, Layout, Published, in_order
 from firesteel.ha.zookeeper.session import Session
@@ -44,6 +46,8 @@ _EPHEMERAL_SEQUENTIAL = 3
 _ANY = -1
 _AGAIN = Backoff(0.05, 2.0)
 _LEAVE_SECONDS = 3.0
+_STAND_BACK_SECONDS = 0.1
+"""Between two looks whether somebody has come in whose favour we stood back."""
 COLLECT_FIRST_SECONDS = 60.0
 """Not at once: a new leader has other things to do."""
 COLLECT_SECONDS = 1800.0
@@ -93,6 +97,7 @@ class ZooKeeperLeaderElectionDriver:
         self._wake = asyncio.Event()
         self._watcher = session.on_loop(self._wake.set)
         """Always the same one, which kazoo then keeps once for each node, however often it is watched."""
+        self._resignation = Resignation()
         self._left = False
         self._changed = asyncio.Event()
         self._change_watcher: Callable[[Any], None] | None = None
@@ -162,9 +167,22 @@ class ZooKeeperLeaderElectionDriver:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
 
+    async def resign(self, epoch: Epoch, *, patience: float) -> None:
+        if self._leading is not None and self._leading.epoch == epoch:
+            self._wake.set()
+            await self._resignation.ask(epoch, patience)
+
+    async def others_wait(self) -> bool:
+        try:
+            names = await self._session.read(Sync(self._layout.cluster), GetChildren(self._layout.election, None))
+        except NoNodeError as error:
+            raise self._broken(error) from error
+        return any(not name.startswith(self._name) for name in names)
+
     async def close(self) -> None:
         self._leading = None
         await self._tasks.close()
+        self._resignation.drop()
         self._session.remove_listener(self._wake.set)
         if self._listener is None or self._left:
             return
@@ -205,10 +223,22 @@ class ZooKeeperLeaderElectionDriver:
             logger.warning("contender '%s' does not lead as %d any more: %s", self._contender, leading.epoch, why)
             self._leading = None
             listener.on_revoke()
+            if self._resignation.is_asked:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        try:
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._leave()
+        except (TimeoutError, StoreUnavailableError, StoreFailingError) as error:
+            # It leaves again before it contends again, and nobody is kept waiting for longer than that.
+            logger.warning("contender '%s' could not leave the queue yet: %r", self._contender, error)
+        self._resignation.carried_out()
 
     def _failed(self, error: BaseException) -> None:
         """The loop above ended with an error that waiting will not mend."""
         assert self._listener is not None
+        self._resignation.drop()
         if self._leading is not None:
             self._leading = None
             self._listener.on_revoke()
@@ -232,6 +262,8 @@ class ZooKeeperLeaderElectionDriver:
         delays = _AGAIN.delays()
         while True:
             try:
+                while self._resignation.stands_back(NEVER) and not await self._others_came():  # noqa: ASYNC110 - of others
+                    await asyncio.sleep(_STAND_BACK_SECONDS)
                 latch = await self._enter()
                 epoch = await self._wait_for_turn(latch)
                 # Paused for long meanwhile? Then it may be lost again already; contend for the next one.
@@ -241,6 +273,14 @@ class ZooKeeperLeaderElectionDriver:
             except (StoreUnavailableError, StoreFailingError) as error:
                 logger.warning("contender '%s' tries again to contend: %s", self._contender, error)
                 await asyncio.sleep(next(delays))
+
+    async def _others_came(self) -> bool:
+        """Whether somebody waits, who comes before us then, or has led since we gave way."""
+        try:
+            _, (_, stat) = await self._session.read_all(Sync(self._layout.cluster), GetData(self._layout.epoch, None))
+        except NoNodeError as error:
+            raise self._broken(error) from error
+        return not self._resignation.stands_back(Epoch(stat.version)) or await self.others_wait()
 
     async def _enter(self) -> _Latch:
         """To the end of the queue."""
@@ -316,6 +356,8 @@ class ZooKeeperLeaderElectionDriver:
         while True:
             if latch.generation != self._session.generation:
                 return "its session expired"
+            if self._resignation.is_asked:
+                return "it was asked to give it up"
             left = self._session.trusted_until - time.monotonic()
             if left <= 0:
                 return f"it heard nothing of {self._session.where} for two thirds of its session timeout"

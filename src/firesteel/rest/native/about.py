@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from typing import Any, NotRequired
 
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from firesteel import __version__
+from firesteel.config.sections import Role
+from firesteel.ha.protocols import LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import answer, encode, encoded
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context
-from firesteel.rest.params import JobIdParam
+from firesteel.rest.errors import HttpError
+from firesteel.rest.forwarding import ABSENCE
+from firesteel.rest.params import JobIdParam, body_as, body_schema
 from firesteel.rest.security.masking import mask
+from firesteel.rest.security.principals import require
 
 router = APIRouter(tags=["cluster"])
 jobs = APIRouter(tags=["jobs"])
@@ -28,6 +36,9 @@ class WhoAmI(TypedDict):
 
 class Health(TypedDict):
     status: str
+    """`ok`, or `degraded`."""
+    since: NotRequired[int]
+    """Of a degraded one; milliseconds since 1970."""
 
 
 class Leader(TypedDict):
@@ -51,8 +62,26 @@ ClusterStatus = TypedDict(
         "version": str,
         "node": NodeMessage,
         "high-availability": str,
+        "degraded": bool,
+        "reason": str | None,
+        "since": int | None,
+        "lastLeader": Leader | None,
     },
 )
+
+
+class HandOver(TypedDict):
+    leader: Leader
+    """Whoever leads now, and gives it away."""
+    others: bool | None
+    """Whether another node is known to wait; null when that cannot be told."""
+
+
+class HandOverRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    epoch: int | None = Field(None, description="Of the leader that is meant; once another leads, nothing is done.")
+    force: bool = Field(False, description="Also when no other node is known.")
 
 
 @router.get("/whoami", response_model=WhoAmI, summary="Who the caller is to this cluster")
@@ -63,29 +92,82 @@ async def who_am_i(principal: CallerPrincipal) -> Response:
 
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Whether this node serves")
-async def health() -> Response:
-    """For load balancers; says nothing about the cluster."""
-    content: Health = {"status": "ok"}
-    return answer(content)
+async def health(context: Context, ready: str | None = None) -> Response:
+    """For load balancers and probes, who show no credential and are told no details.
+
+    200 while the process lives. With `?ready`, 503 while the node knows no leader: requests would not be served.
+    """
+    absence = context.absence()
+    if absence is None:
+        content: Health = {"status": "ok"}
+        return answer(content)
+    content = {"status": "degraded", "since": _milliseconds(absence.since)}
+    return answer(content, 200 if ready is None else 503)
 
 
 @router.get("/cluster/status", response_model=ClusterStatus, summary="Who leads, and which node answers")
-async def cluster_status(context: Context, principal: CallerPrincipal) -> Response:
-    leader = context.leader()
+async def cluster_status(context: Context, principal: CallerPrincipal, request: Request) -> Response:
+    """The leader answers, or, when there is none to ask, each node for itself: `degraded`, why, since when, who led last."""
+    absence: Absence | None = request.scope.get(ABSENCE) or context.absence()
+    leader = context.leader() if absence is None else None
     options = context.configuration.high_availability
     content: ClusterStatus = {
         "cluster_id": options.cluster_id,
-        "leader": None if leader is None else {"address": leader.address, "epoch": leader.epoch},
+        "leader": _leader(leader),
         "version": __version__,
         "node": {
             "address": context.address,
             "pid": os.getpid(),
             "host": os.uname().nodename,
-            "started": round(context.started_at * 1000),
+            "started": _milliseconds(context.started_at),
         },
         "high-availability": str(options.type),
+        "degraded": absence is not None,
+        "reason": absence.reason if absence else None,
+        "since": _milliseconds(absence.since) if absence else None,
+        "lastLeader": _leader(absence.last_leader) if absence else None,
     }
     return answer(content)
+
+
+@router.post(
+    "/cluster/handover",
+    status_code=202,
+    response_model=HandOver,
+    openapi_extra=body_schema(HandOverRequest),
+    summary="Have the leader give its leadership to another node",
+)
+async def hand_over(context: Context, principal: CallerPrincipal, request: Request) -> Response:
+    """For admins. 409 when there is no other node to lead.
+
+    Ask `/cluster/status` what became of it: when another node leads, it is done; when the same one leads again, in a newer
+    epoch, nobody took over in time. To repeat the request does no harm when it says which epoch is meant.
+    """
+    require(principal, Role.ADMIN)
+    wish = await body_as(request, HandOverRequest)
+    epoch = context.epoch()
+    others = await context.others_wait()
+    content: HandOver = {"leader": {"address": context.address, "epoch": epoch}, "others": others}
+    if wish.epoch is not None and wish.epoch < epoch:
+        return answer(content, 202)  # another leads already
+    if wish.epoch is not None and wish.epoch > epoch:
+        raise HttpError(409, f"Epoch {wish.epoch} has not begun; the leader is of epoch {epoch}.")
+    if others is False and not wish.force:
+        raise HttpError(
+            409,
+            f"No other node of the cluster could lead in place of {context.address}: "
+            "start one, or force it, and this node leads again after a few seconds if none comes.",
+        )
+    context.hand_over()
+    return answer(content, 202)
+
+
+def _leader(leader: LeaderInformation | None) -> Leader | None:
+    return None if leader is None else {"address": leader.address, "epoch": leader.epoch}
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 @jobs.get("/jobs/{jobid}/execution-graph", response_model=dict[str, Any], summary="All that is known of a job")

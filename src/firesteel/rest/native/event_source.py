@@ -154,6 +154,11 @@ class EventSource:
                 found = False
             pause = self.interval if found else min(self.slowest, pause * 1.5)
 
+    def interrupt(self) -> None:
+        """End the streams that are open; those who still want to know connect again, to whoever leads."""
+        for listener in list(self._streams):
+            listener.end()
+
     async def close(self) -> None:
         self._closed = True
         for listener in self._streams:

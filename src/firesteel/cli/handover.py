@@ -1,0 +1,48 @@
+"""`firesteel cluster handover`: have another node lead."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from firesteel.cli import exit_codes
+from firesteel.cli.command_line import address_option, addressed, json_option
+from firesteel.cli.connection import is_awake
+from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import echo_json
+from firesteel.client.discovery import connect
+from firesteel.client.errors import ClusterUnreachableError
+from firesteel.client.handover import HAND_OVER_SECONDS
+
+
+@click.command()
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=HAND_OVER_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until another node leads.",
+)
+@click.option(
+    "--force", is_flag=True, help="Also when there is no other node; if none takes over, the same one leads again."
+)
+@json_option
+@address_option
+@configured
+def handover(given: Given, address: str | None, timeout: float, force: bool, as_json: bool) -> int:
+    """Have the leader give its leadership to another node, for example before its machine is taken down.
+
+    Jobs run on, and clients that ask meanwhile wait a moment. The node that led stays, and forwards to the new leader.
+    """
+    given = addressed(given, address)
+    if not is_awake(given):
+        raise ClusterUnreachableError("no cluster runs here; name the nodes of another one with -m")
+    with connect(given.configuration) as client:
+        done = client.hand_over(force=force, timeout=timeout)
+    if as_json:
+        echo_json(dataclasses.asdict(done))
+    else:
+        click.echo(f"{done.after} leads now (epoch {done.epoch}), {done.seconds:.1f} s after {done.before} was asked.")
+    return exit_codes.OK

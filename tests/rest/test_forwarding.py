@@ -1,0 +1,355 @@
+"""Requests at a node that does not lead, while leadership changes hands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from firesteel.config.sections import Role
+from firesteel.errors import NotLeadingError
+from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
+from firesteel.rest.forwarding import ABSENCE, NOT_LEADING_HEADER, Forwarding, Leadership
+from firesteel.rest.node_identity import NodeIdentity
+from firesteel.rest.security.principals import Principal
+
+WHO = Principal("ann", Role.OPERATOR, "team-a")
+ONE = LeaderInformation(Epoch(1), "http://one")
+TWO = LeaderInformation(Epoch(2), "http://two")
+HERE = "http://here"
+
+
+async def key() -> bytes:
+    return b"k" * 32
+
+
+class Network(httpx.AsyncBaseTransport):
+    """As the real one, it connects before it reads the body."""
+
+    def __init__(self, node: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
+        self._node = node
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._node(request)
+
+
+class World:
+    """This node, and the others as they answer."""
+
+    def __init__(self, *, hold: float = 20.0) -> None:
+        self.epoch: Epoch | None = None
+        self.known: LeaderInformation | None = None
+        self.away: Absence | None = None
+        self.news = asyncio.Event()
+        self.nodes: dict[str, Callable[[httpx.Request], Awaitable[httpx.Response]]] = {}
+        self.asked: list[tuple[str, bytes]] = []
+        self.client = httpx.AsyncClient(transport=Network(self._node))
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.scopes: list[Scope] = []
+        leadership = Leadership(self._own, lambda: self.known, lambda: self.away, self._changed, lambda: HERE)
+        self.identity = NodeIdentity(key)
+        self.forwarding = Forwarding(self._app, leadership, self.identity, self.client, hold=hold)
+
+    def learn(self, known: LeaderInformation | None) -> None:
+        self.known = known
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def _own(self) -> Epoch:
+        if self.epoch is None:
+            raise NotLeadingError("another one")
+        return self.epoch
+
+    async def _changed(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.news.wait()
+        except TimeoutError:
+            pass
+
+    async def _node(self, request: httpx.Request) -> httpx.Response:
+        host = f"http://{request.url.host}"
+        handler = self.nodes.get(host)
+        if handler is None:
+            raise httpx.ConnectError("refused")
+        self.asked.append((host, await request.aread()))
+        return await handler(request)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        body = await Request(scope, receive).body()
+        await self.answering.wait()
+        await Response(b"here:" + body)(scope, receive, send)
+
+    async def ask(
+        self, method: str = "GET", path: str = "/jobs", body: bytes | AsyncIterator[bytes] = b"", token: str = ""
+    ) -> httpx.Response:
+        async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+            await self.forwarding({**scope, "firesteel.principal": WHO}, receive, send)
+
+        transport = httpx.ASGITransport(inside)
+        async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
+            return await client.request(method, path, content=body, headers={"authorization": f"Bearer {token}"})
+
+
+async def well(_: httpx.Request) -> httpx.Response:
+    async def content() -> AsyncIterator[bytes]:
+        yield b"well"
+
+    return httpx.Response(200, content=content())
+
+
+async def not_leading(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, headers={NOT_LEADING_HEADER: "true"}, json={"errors": ["no"]})
+
+
+def play(main: Callable[[World], Awaitable[Any]], **more: Any) -> None:
+    async def inside() -> None:
+        world = World(**more)
+        try:
+            async with asyncio.timeout(60):
+                await main(world)
+        finally:
+            await world.client.aclose()
+
+    asyncio.run(inside())
+
+
+async def settled(world: World, count: int) -> None:
+    """Until so many nodes were asked, and what they said was taken in."""
+    while len(world.asked) < count:  # noqa: ASYNC110 - of a transport that has no event
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("first", ["nobody", "dead", "leads no more", "itself"])
+def test_request_waits_for_the_next_leader_and_is_sent_there_whole(first: str) -> None:
+    async def main(world: World) -> None:
+        match first:
+            case "dead":
+                world.known = ONE
+            case "leads no more":
+                world.known = ONE
+                world.nodes["http://one"] = not_leading
+            case "itself":
+                world.known = LeaderInformation(Epoch(1), HERE)  # not known yet that it was given away
+        asking = asyncio.ensure_future(world.ask("POST", "/jobs", b"graph"))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        world.nodes["http://two"] = well
+        world.learn(TWO)
+        answer = await asking
+        assert (answer.status_code, answer.content) == (200, b"well")
+        assert world.asked[-1] == ("http://two", b"graph")
+        assert [host for host, _ in world.asked].count("http://one") == (first == "leads no more")
+
+    play(main)
+
+
+def test_node_that_comes_to_lead_itself_answers_what_waited() -> None:
+    async def main(world: World) -> None:
+        world.known = ONE
+        world.nodes["http://one"] = not_leading
+        asking = asyncio.ensure_future(world.ask("POST", "/jobs", b"graph"))
+        await settled(world, 1)
+        world.epoch = Epoch(2)
+        world.learn(LeaderInformation(Epoch(2), HERE))
+        assert (await asking).content == b"here:graph", "also what was sent elsewhere before"
+
+    play(main)
+
+
+def test_what_may_have_been_done_is_not_sent_again() -> None:
+    async def broken(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("gone in the middle")
+
+    async def main(world: World) -> None:
+        world.known = ONE
+        world.nodes = {"http://one": broken, "http://two": well}
+        answer = await world.ask("POST", "/jobs", b"graph")
+        assert answer.status_code == 503
+        assert answer.headers["firesteel-degraded"] == "the leader at http://one does not answer"
+        assert len(world.asked) == 1
+
+    play(main)
+
+
+def test_body_that_was_not_kept_is_not_sent_again() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"x" * 200_000
+
+    async def main(world: World) -> None:
+        world.known = ONE
+        world.nodes["http://one"] = not_leading
+        answer = await world.ask("POST", "/blobs", chunks())
+        assert answer.status_code == 503
+        # One that was never begun can be.
+        world.nodes.clear()
+        asking = asyncio.ensure_future(world.ask("POST", "/blobs", chunks()))
+        await asyncio.sleep(0.1)
+        world.nodes["http://two"] = well
+        world.learn(TWO)
+        assert (await asking).content == b"well"
+        assert world.asked[-1] == ("http://two", b"x" * 600_000)
+
+    play(main)
+
+
+def test_nobody_waits_for_long_for_what_does_not_come() -> None:
+    async def main(world: World) -> None:
+        began = time.monotonic()
+        answer = await world.ask()
+        assert time.monotonic() - began >= 0.3
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert len(answer.json()["errors"]) == 2
+
+    play(main, hold=0.3)
+
+
+def test_nobody_waits_who_comes_when_there_has_been_no_leader_for_long() -> None:
+    async def main(world: World) -> None:
+        world.away = Absence("no quorum at zk-1,\nzk-2 é away", time.time() - 3600, ONE)
+        world.known = ONE
+        answer = await world.ask()  # would take an hour
+        assert answer.status_code == 503
+        assert answer.headers["firesteel-degraded"] == "no quorum at zk-1, zk-2 ? away"
+        assert "degraded since" in answer.json()["errors"][1]
+        assert "no quorum at zk-1" in answer.json()["errors"][1]
+
+    play(main, hold=3600.0)
+
+
+def test_nobody_waits_at_a_node_that_ends_and_has_no_successor() -> None:
+    async def main(world: World) -> None:
+        asking = asyncio.ensure_future(world.ask())
+        await asyncio.sleep(0.05)
+        world.forwarding.give_up()
+        assert (await asking).status_code == 503
+        assert (await world.ask()).status_code == 503
+
+    play(main, hold=3600.0)
+
+
+@pytest.mark.parametrize("path", ["/cluster/status", "/v1/cluster/status/"])
+@pytest.mark.parametrize("leader", ["none", "dead", "broken", "not leading"])
+def test_status_is_answered_here_at_once_when_there_is_nobody_to_ask(path: str, leader: str) -> None:
+    async def broken(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("gone in the middle")
+
+    async def main(world: World) -> None:
+        world.known = None if leader == "none" else ONE
+        if leader in {"broken", "not leading"}:
+            world.nodes["http://one"] = broken if leader == "broken" else not_leading
+        answer = await world.ask("GET", path)
+        assert answer.content == b"here:"
+        absence: Absence = world.scopes[0][ABSENCE]
+        assert absence.reason
+        assert absence.last_leader == world.known
+        # A leader that answers is asked.
+        world.nodes["http://two"] = well
+        world.learn(TWO)
+        assert (await world.ask("GET", path)).content == b"well"
+
+    play(main, hold=3600.0)
+
+
+def test_request_that_was_passed_on_is_told_at_once_that_nothing_was_done() -> None:
+    async def main(world: World) -> None:
+        world.known = TWO
+        world.nodes["http://two"] = well
+        token = await world.identity.token(WHO, Epoch(1), "GET /jobs")
+        hop = await world.ask(token=token)
+        assert (hop.status_code, NOT_LEADING_HEADER in hop.headers) == (503, True)
+        world.epoch = Epoch(2)  # it leads, but was meant in another leadership
+        hop = await world.ask(token=token)
+        assert (hop.status_code, NOT_LEADING_HEADER in hop.headers) == (503, True)
+        assert world.asked == []
+        world.epoch = Epoch(1)
+        assert (await world.ask(token=token)).content == b"here:"
+
+    play(main, hold=3600.0)
+
+
+def test_finish_waits_for_what_was_accepted_and_not_for_streams() -> None:
+    async def main(world: World) -> None:
+        world.epoch = Epoch(1)
+        await world.forwarding.finish()
+        world.answering.clear()
+        asking = asyncio.ensure_future(world.ask("POST", "/jobs", b"graph"))
+        while not world.scopes:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        finishing = asyncio.ensure_future(world.forwarding.finish())
+        await asyncio.sleep(0.05)
+        assert not finishing.done()
+        world.answering.set()
+        await finishing
+        assert (await asking).status_code == 200
+
+    play(main)
+
+
+def test_finish_does_not_wait_for_ever() -> None:
+    async def main(world: World) -> None:
+        world.epoch = Epoch(1)
+        world.answering.clear()
+        asking = asyncio.ensure_future(world.ask())
+        while not world.scopes:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await world.forwarding.finish()
+        assert not asking.done()
+        world.answering.set()
+        await asking
+        await world.forwarding.finish()
+
+    play(main)
+
+
+def test_finish_does_not_wait_for_an_open_stream() -> None:
+    async def main(world: World) -> None:
+        over = asyncio.Event()
+        sent: list[str] = []
+
+        async def events() -> AsyncIterator[bytes]:
+            yield b": hello\n\n"
+            await over.wait()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await StreamingResponse(events())(scope, receive, send)
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        async def receive() -> Any:
+            await over.wait()
+            return {"type": "http.disconnect"}
+
+        world.epoch = Epoch(1)
+        world.forwarding._app = app
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/events",
+            "raw_path": b"/events",
+            "query_string": b"",
+            "headers": [],
+            "firesteel.principal": WHO,
+        }
+        streaming = asyncio.ensure_future(world.forwarding(scope, receive, send))
+        while "http.response.body" not in sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert world.forwarding._unanswered == 0
+        over.set()
+        await streaming
+
+    play(main)
