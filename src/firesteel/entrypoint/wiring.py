@@ -19,6 +19,7 @@ from firesteel.errors import FencingError
 from firesteel.files import private_dir
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
+from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
 from firesteel.jobmaster.events import JobEvents
@@ -157,6 +158,7 @@ def engine_provider(configuration: Configuration) -> LocalEngineProvider:
         shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
         token=configuration.engine.token or "",
         patience=configuration.heartbeat.timeout,
+        whereabouts=Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts)),
     )
 
 

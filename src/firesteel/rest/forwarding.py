@@ -132,7 +132,11 @@ class Forwarding:
             if leader is not None and (failed is None or failed.leader != leader) and not request.begun:
                 outcome = await self._ask(request, leader)
                 if isinstance(outcome, Response):
-                    await outcome(scope, receive, send)
+                    try:
+                        await outcome(scope, receive, send)
+                    except httpx.TransportError as error:
+                        # Nothing can be said any more: the connection is broken off, and the caller asks again.
+                        logger.info("the leader at %s broke off in its answer: %r", leader.address, error)
                     return
                 failed = outcome
                 continue
