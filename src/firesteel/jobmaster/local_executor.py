@@ -285,8 +285,10 @@ class LocalAttemptExecutor:
         try:
             while not gone.done():
                 rung = asyncio.ensure_future(told.wait())
-                await asyncio.wait([gone, rung], return_when=asyncio.FIRST_COMPLETED)
-                rung.cancel()
+                try:
+                    await asyncio.wait([gone, rung], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    rung.cancel()
                 if told.is_set() and not gone.done():
                     told.clear()
                     result = await self._together.run(self._directory(attempt).read_result)
