@@ -21,6 +21,7 @@ from tests.rest.desk import ADMIN, Client
 from tests.rest.flink_world import FAILED, FINISHED, RUNNING, SOURCE, STOPPED, FlinkWorld
 from tests.rest.native_people import ALICE
 
+from firesteel.ha.protocols import Epoch
 from firesteel.rest.flink.ids import vertex_id
 
 with warnings.catch_warnings():
@@ -49,6 +50,7 @@ class Drawn:
 
     def __init__(self, world: FlinkWorld, document: dict[str, Any] | None = None) -> None:
         self.world = world
+        world.desk.context.epoch = lambda: Epoch(1)  # a node that leads
         self.schema = schemathesis.openapi.from_dict(document or world.desk.app.openapi())
         self.told: Counter[int] = Counter()
         self._number = 0

@@ -54,7 +54,8 @@ def own_cluster(data_dir: Path) -> Iterator[Firesteel]:
         try:
             yield made
         finally:
-            assert finish(made("cluster", "stop"))[0] == exit_codes.OK
+            ended = finish(made("cluster", "stop"))
+            assert ended[0] == exit_codes.OK, ended
 
 
 @contextlib.contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -15,7 +17,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, address_option, addressed, json_option
 from firesteel.cli.connection import is_awake
-from firesteel.cli.local_cluster import LOG, WAKE_SECONDS, one_at_a_time, start_node
+from firesteel.cli.local_cluster import LOG, POLL_SECONDS, WAKE_SECONDS, one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import count, echo_json
 from firesteel.client.discovery import LocalCluster, connect, find_local, find_nodes, rest_file
@@ -26,6 +28,9 @@ from firesteel.config.sections import Authentication
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.files import read_json
+
+LEADER_SECONDS = 15.0
+_HERE = {"client.addresses": "", "client.timeout": "5 s"}
 
 # -- start ----------------------------------------------------------------------------------------------------------
 
@@ -44,12 +49,22 @@ def start(given: Given, foreground: bool, as_json: bool) -> int:
         if foreground:
             _become_node(given)
         started = start_node(given, woken=False)
+    _wait_for_a_leader(given)
     if as_json:
         echo_json({**_described(given, started), "started": True})
     else:
         click.echo(f"Cluster {_name(given)} serves at {started.address} (process {started.process.pid}).")
         _hints(given, started)
     return exit_codes.OK
+
+
+def _wait_for_a_leader(given: Given) -> None:
+    """The node serves; whoever asks it next shall not be told that nobody leads. Without one by then, its status says why."""
+    deadline = time.monotonic() + LEADER_SECONDS
+    # The leader of an earlier life may have to be waited for, a whole lease of it.
+    with contextlib.suppress(FiresteelError), connect(_with(given, **_HERE).configuration) as client:
+        while client.cluster_status().degraded and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
 
 def _runs_already(given: Given, found: LocalCluster, as_json: bool) -> None:

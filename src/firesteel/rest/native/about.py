@@ -14,10 +14,11 @@ from typing_extensions import TypedDict
 
 from firesteel import __version__
 from firesteel.config.sections import Role
+from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import answer, encode, encoded
-from firesteel.rest.context import CallerParam, CallerPrincipal, Context
+from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.forwarding import ABSENCE
 from firesteel.rest.params import JobIdParam, body_as, body_schema
@@ -109,7 +110,7 @@ async def health(context: Context, ready: str | None = None) -> Response:
 async def cluster_status(context: Context, principal: CallerPrincipal, request: Request) -> Response:
     """The leader answers, or, when there is none to ask, each node for itself: `degraded`, why, since when, who led last."""
     absence: Absence | None = request.scope.get(ABSENCE) or context.absence()
-    leader = context.leader() if absence is None else None
+    leader = _known_leader(context) if absence is None else None
     options = context.configuration.high_availability
     content: ClusterStatus = {
         "cluster_id": options.cluster_id,
@@ -160,6 +161,14 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
         )
     context.hand_over()
     return answer(content, 202)
+
+
+def _known_leader(context: RestContext) -> LeaderInformation | None:
+    try:
+        # A node knows of itself a moment before it reads of itself.
+        return LeaderInformation(context.epoch(), context.address)
+    except NotLeadingError:
+        return context.leader()
 
 
 def _leader(leader: LeaderInformation | None) -> Leader | None:
