@@ -27,6 +27,7 @@ if SKEW:
     time.time = lambda: _real_time() + SKEW
     time.time_ns = lambda: _real_time_ns() + int(SKEW * 1e9)
 
+import contextlib  # noqa: E402
 import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Awaitable, Callable, Mapping, Sequence  # noqa: E402
@@ -114,7 +115,9 @@ class Witness:
     def note(self, path: str, epoch: Epoch, began: float, outcome: str) -> None:
         # Both moments are outside of the call, so it happened between them.
         line = {"node": os.getpid(), "epoch": epoch, "path": path, "began": began, "ended": time.monotonic()}
-        os.write(self._file, (json.dumps({**line, "outcome": outcome}) + "\n").encode())
+        # A node that can write to no file is a fault of its own; what cannot be noted must not look like a failed write.
+        with contextlib.suppress(OSError):
+            os.write(self._file, (json.dumps({**line, "outcome": outcome}) + "\n").encode())
 
 
 class WatchedStore:
