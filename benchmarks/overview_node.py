@@ -20,6 +20,7 @@ from benchmarks.control_node import Plane
 from firesteel.blob.store import BlobStore
 from firesteel.client.discovery import find_local
 from firesteel.dispatcher.gateway import DispatcherGateway
+from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.model import JobGraph
@@ -63,7 +64,7 @@ class View:
         return None
 
     def begin_hand_over(self) -> None:
-        raise NotImplementedError
+        raise NotLeadingError("a benchmark has nobody to give it to")
 
 
 async def measure(directory: Path, requests: int) -> dict[str, Any]:

@@ -227,8 +227,8 @@ class SilentEngine:
 
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
         self._thread.join(10)
+        self._listener.close()
         for connection in self._held:
             connection.close()
 

@@ -326,7 +326,8 @@ class Bait:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.visits = 0
-        threading.Thread(target=self._count, name="bait", daemon=True).start()
+        self._thread = threading.Thread(target=self._count, name="bait", daemon=True)
+        self._thread.start()
 
     def _count(self) -> None:
         while True:
@@ -338,6 +339,7 @@ class Bait:
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
         self._listener.close()
 
 

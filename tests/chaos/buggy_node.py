@@ -11,9 +11,11 @@ from tests.chaos import failing_node  # first: it may have to change what the cl
 
 # isort: split
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+from tests.support import bugs
 
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
@@ -23,11 +25,8 @@ from firesteel.entrypoint.__main__ import main
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.election import SqlLeaderElectionDriver
-from firesteel.jobmaster import machine
-from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.local_executor import LocalAttemptExecutor
 from firesteel.jobmaster.master import JobMaster
-from firesteel.jobmaster.restart import NO_FAILURES
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_results import JobResultStore
@@ -39,46 +38,21 @@ LATE_SECONDS = 3.0
 
 def fencing_skipped() -> None:
     """Old epochs may write, and a leader that was replaced does not believe it."""
-    _set(Batch, "_check", lambda self, path, epoch, expected: None)
-    _set(SqlLeaderElectionDriver, "holds", lambda self, epoch: True)
-    _set(DispatcherRunner, "on_revoke", lambda self: None)
+    _put(Batch, "_check", lambda self, path, epoch, expected: None)
+    _put(SqlLeaderElectionDriver, "holds", lambda self, epoch: True)
+    _put(DispatcherRunner, "on_revoke", lambda self: None)
 
 
 def acknowledged_before_the_write() -> None:
-    async def put_late(self: Dispatcher, submission: Submission) -> None:
-        await asyncio.sleep(LATE_SECONDS)
-        await self._services.graphs.put(submission, epoch=self._services.epoch)
-
-    async def submit(self: Dispatcher, submission: Submission) -> None:
-        if not self._known(submission):
-            self._run(submission, None)
-            self._tasks.start(put_late(self, submission), "put")
-
-    _set(Dispatcher, "_submit", submit)
+    bugs.acknowledged_before_the_write(_put, late=LATE_SECONDS)
 
 
 def cleaned_before_the_result() -> None:
-    async def look_after(self: Dispatcher, job: Any) -> None:
-        job_id = job.submission.job_id
-        result = await job.runner.run()
-        job.state = job.runner.state
-        await self._services.graphs.delete(job_id, epoch=self._services.epoch)
-        await self._services.results.put_dirty(result, epoch=self._services.epoch)
-        if not job.result.done():
-            job.result.set_result(result)
-        self._start_cleanup(job_id)
-
-    _set(Dispatcher, "_look_after", look_after)
+    bugs.cleaned_before_the_result(_put)
 
 
 def restarted_on_adoption() -> None:
-    original = machine._recovered
-
-    def recovered(state: machine.JobState, event: machine.Recovered, now: float) -> machine.Step:
-        lost = event.presence is Presence.RUNNING
-        return original(state, machine.Recovered(False, event.presence) if lost else event, now)
-
-    _set(machine, "_recovered", recovered)
+    bugs.restarted_on_adoption(_put)
 
 
 def started_twice() -> None:
@@ -88,7 +62,7 @@ def started_twice() -> None:
     def fence(self: LocalAttemptExecutor, attempt: Any, *_: Any) -> AttemptResult:
         return AttemptResult(AttemptState.FAILED)
 
-    _set(LocalAttemptExecutor, "_fence", fence)
+    _put(LocalAttemptExecutor, "_fence", fence)
 
 
 def result_overwritten() -> None:
@@ -101,25 +75,25 @@ def result_overwritten() -> None:
             await self.replace_unreadable(changed, epoch=epoch)
         await original(self, job_id, epoch=epoch)
 
-    _set(JobResultStore, "mark_clean", mark_clean)
+    _put(JobResultStore, "mark_clean", mark_clean)
 
 
 def cancel_forgotten() -> None:
     async def cancel(self: JobMaster) -> None:
         return None
 
-    _set(JobMaster, "cancel", cancel)
+    _put(JobMaster, "cancel", cancel)
 
 
 def duplicates_not_noticed() -> None:
-    _set(Dispatcher, "_known", lambda self, submission: False)
+    _put(Dispatcher, "_known", lambda self, submission: False)
     original = JobGraphStore.put
 
     async def put(self: JobGraphStore, submission: Submission, *, epoch: Epoch) -> None:
         await self.delete(submission.job_id, epoch=epoch)
         await original(self, submission, epoch=epoch)
 
-    _set(JobGraphStore, "put", put)
+    _put(JobGraphStore, "put", put)
 
 
 def cleaned_up_by_halves() -> None:
@@ -129,30 +103,25 @@ def cleaned_up_by_halves() -> None:
         original(self, *args, **kwargs)
         self._cleaner._steps = tuple(s for s in self._cleaner._steps if s.name not in ("outputs", "attempts", "record"))
 
-    _set(Dispatcher, "__init__", init)
+    _put(Dispatcher, "__init__", init)
 
 
 def savepoint_not_taken() -> None:
     async def savepoint(self: LocalAttemptExecutor, location: str, attempt: Any, *, stopped: bool = False) -> Any:
         return {}
 
-    _set(LocalAttemptExecutor, "savepoint", savepoint)
+    _put(LocalAttemptExecutor, "savepoint", savepoint)
 
 
 def operations_forgotten() -> None:
     async def load(self: OperationStore) -> None:
         self._operations = {}
 
-    _set(OperationStore, "load", load)
+    _put(OperationStore, "load", load)
 
 
 def counters_not_durable() -> None:
-    original = machine.JobState.of_record
-
-    def of_record(restart: Any, size: int, data: Mapping[str, Any]) -> machine.JobState:
-        return replace(original(restart, size, data), failures=NO_FAILURES)
-
-    _set(machine.JobState, "of_record", staticmethod(of_record))
+    bugs.counters_not_durable(_put)
 
 
 def epoch_granted_twice() -> None:
@@ -161,7 +130,7 @@ def epoch_granted_twice() -> None:
     def init(self: Batch, leadership: Any, versions: Any, next_epoch: Epoch | None = None) -> None:
         original(self, leadership, versions, Epoch(max(1, leadership.epoch)))
 
-    _set(Batch, "__init__", init)
+    _put(Batch, "__init__", init)
 
 
 def slow_to_lead() -> None:
@@ -172,10 +141,10 @@ def slow_to_lead() -> None:
             await asyncio.sleep(SLOW_SECONDS)
         await original(self)
 
-    _set(DispatcherLeaderProcess, "start", start)
+    _put(DispatcherLeaderProcess, "start", start)
 
 
-def _set(owner: object, name: str, value: object) -> None:
+def _put(owner: object, name: str, value: object) -> None:
     assert hasattr(owner, name), f"{owner} has no {name} any more: mend this bug"
     setattr(owner, name, value)
 

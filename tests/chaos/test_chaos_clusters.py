@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.support.echo import echo_server
 
 from firesteel.chaos.controlled import ChaosError
 from firesteel.chaos.history import History
@@ -131,29 +131,17 @@ def _sent_back(proxy: TcpProxy, content: bytes) -> float:
 
 
 def test_a_bad_line_is_late_and_narrow_until_it_is_restored() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def echo(connection: socket.socket) -> None:
-            with connection, contextlib.suppress(ConnectionError):
-                while data := connection.recv(65536):
-                    connection.sendall(data)
-
-        def serve() -> None:
-            for _ in range(34):
-                threading.Thread(target=echo, args=(server.accept()[0],), daemon=True).start()
-
-        threading.Thread(target=serve, daemon=True).start()
-        with TcpProxy(server.getsockname()) as proxy:
-            proxy.disturb(loss=0.5)
-            # Three of four are late; that none of thirty is does not happen.
-            assert any(_sent_back(proxy, b"x") >= 0.25 for _ in range(30))
-            proxy.disturb(bytes_per_second=100_000)
-            assert _sent_back(proxy, bytes(50_000)) >= 0.5
-            proxy.restore()
-            proxy.disturb(delay=0.2)
-            assert _sent_back(proxy, b"x") >= 0.4
-            proxy.restore()
-            _sent_back(proxy, b"x")
+    with echo_server() as address, TcpProxy(address) as proxy:
+        proxy.disturb(loss=0.5)
+        # Three of four are late; that none of thirty is does not happen.
+        assert any(_sent_back(proxy, b"x") >= 0.25 for _ in range(30))
+        proxy.disturb(bytes_per_second=100_000)
+        assert _sent_back(proxy, bytes(50_000)) >= 0.5
+        proxy.restore()
+        proxy.disturb(delay=0.2)
+        assert _sent_back(proxy, b"x") >= 0.4
+        proxy.restore()
+        _sent_back(proxy, b"x")
 
 
 def test_the_commands_list_faults_and_judge_a_history_again(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from firesteel.chaos import invariants
 from firesteel.chaos.cluster import LocalCluster
@@ -25,13 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("chao
 LEASE = 4.0
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("chaos")
@@ -42,14 +35,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
     cluster = stage.cluster
     assert isinstance(cluster, LocalCluster)
-    eventually(lambda: answers(cluster), "nobody leads")
+    until(lambda: answers(cluster), "nobody leads")
     first = leader_of(cluster)
     assert first is not None
     killed = leading_node(cluster)
     assert killed is not None
     killed.kill()
     assert (killed.alive, killed.pid) == (False, None)
-    eventually(lambda: (leader_of(cluster) or first).epoch > first.epoch, "no other one leads")
+    until(lambda: (leader_of(cluster) or first).epoch > first.epoch, "no other one leads")
     killed.start()
     assert killed.address in cluster.addresses
 
@@ -58,7 +51,7 @@ def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
     assert paused is not killed
     paused.pause()
     assert paused.alive
-    eventually(lambda: (found := leading_node(cluster)) is not None and found is not paused, "no other one leads")
+    until(lambda: (found := leading_node(cluster)) is not None and found is not paused, "no other one leads")
     paused.resume()
 
     cut = leading_node(cluster)
@@ -68,7 +61,7 @@ def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
     # It still leads: its store is in reach. But nobody can ask it, nor can the other node.
     assert not answers(cluster)
     cut.clients.restore()
-    eventually(lambda: answers(cluster), "the line was not restored")
+    until(lambda: answers(cluster), "the line was not restored")
     with ClusterClient(paused.address, token=cluster.token) as client:
         assert client.whoami().role == "admin"
 
@@ -118,7 +111,7 @@ def test_a_game_with_faults_holds_and_its_control_run_too(stage: Stage, tmp_path
 def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> None:
     cluster = stage.cluster
     assert isinstance(cluster, LocalCluster)
-    eventually(lambda: answers(cluster), "nobody leads")
+    until(lambda: answers(cluster), "nobody leads")
     (tmp_path / "token").write_text(cluster.token)
     nodes = [
         {

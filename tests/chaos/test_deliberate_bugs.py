@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.chaos.buggy_node import BUGS
+from tests.support.waiting import until
 
 from firesteel.chaos.cluster import OPTIONS, LocalCluster
 from firesteel.chaos.history import History
@@ -160,10 +160,7 @@ class Scene:
     # -- what is seen ---------------------------------------------------------------------------------------------
 
     def until(self, what: str, look: Callable[[], object], seconds: float = SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while not look():
-            assert time.monotonic() < deadline, f"after {seconds} s: {what}"
-            time.sleep(0.1)
+        until(look, what, seconds)
 
     def seen(self, kind: str, **wanted: Any) -> bool:
         events = self.history.events()

@@ -10,8 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.needs import missing
 from tests.support.postgresql import HOW_TO_GET_IT, binaries, servers
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.chaos.cluster import LocalCluster
@@ -56,13 +56,6 @@ from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import JobID
 
 JOB = JobID("a" * 32)
-
-
-def eventually(look: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
@@ -112,7 +105,7 @@ def test_batch_output_is_all_its_files(tmp_path: Path) -> None:
 
 def test_feeder_writes_whole_files(tmp_path: Path) -> None:
     feeder = Feeder(tmp_path / "in")
-    eventually(lambda: feeder.next >= 20, "nothing is fed")
+    until(lambda: feeder.next >= 20, "nothing is fed")
     feeder.stop()
     files = sorted(feeder.directory.glob("*.json"))
     fed = [json.loads(line)["id"] for f in files for line in f.read_text().splitlines()]
@@ -188,7 +181,7 @@ class NoCluster:
         return []
 
     def client(self) -> ClusterClient:
-        raise NotImplementedError
+        raise AssertionError("nothing here asks a node")
 
 
 @pytest.mark.parametrize(
@@ -473,7 +466,7 @@ def test_a_short_run_is_judged_good(tmp_path: Path) -> None:
         observer.start()
         load.start()
         try:
-            eventually(lambda: any(e.kind == "query" for e in history.events()), "the stream does not run", 120)
+            until(lambda: any(e.kind == "query" for e in history.events()), "the stream does not run", 120)
             with cluster.client() as client:
                 address = client.cluster_status().leader
             leader = next(n for n in cluster.nodes() if n.address == address)
@@ -482,7 +475,7 @@ def test_a_short_run_is_judged_good(tmp_path: Path) -> None:
             leader.start()
             history.record("healed", id=1, name="F1")
             load.pressure(2, seconds=1.0)
-            eventually(lambda: sum(e.kind == "output" for e in history.events()) >= 2, "no job ends", 120)
+            until(lambda: sum(e.kind == "output" for e in history.events()) >= 2, "no job ends", 120)
             load.settle(240)
             observer.look_once()
         finally:

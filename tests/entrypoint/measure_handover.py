@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.entrypoint.node_cluster import NodeCluster, submitting, until
+from tests.entrypoint.node_cluster import NodeCluster, submitting
 from tests.support.postgresql import servers
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
 

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.support.waiting import until
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import connect, find_nodes
@@ -201,10 +203,3 @@ def submitting(cluster: NodeCluster, *, threads: int = 3) -> Iterator[Submitted]
         over.set()
         for worker in workers:
             worker.join(DEADLINE * 2)
-
-
-def until(condition: Callable[[], bool], what: Callable[[], str], seconds: float = DEADLINE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)

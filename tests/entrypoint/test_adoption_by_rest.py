@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.conftest import graph_of
+from tests.support.sleeper import sleeper
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
@@ -32,21 +31,12 @@ from firesteel.stores.job_graphs import JobGraphStore, Submission, digest_of
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.types import AttemptId, JobID, new_job_id
 
-SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
-
 
 @pytest.fixture
 def process() -> Iterator[ProcessIdentity]:
     """In place of a driver and of an engine: something that runs."""
-    child = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    found = ProcessIdentity.of(child.pid)
-    assert found is not None
-    yield found
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    with sleeper() as found:
+        yield found
 
 
 class EarlierLife:

@@ -12,9 +12,10 @@ from subprocess import run as run_process
 
 import httpx
 import pytest
-from tests.entrypoint.node_cluster import DEADLINE, GRAPH, Node, NodeCluster, until
+from tests.entrypoint.node_cluster import DEADLINE, GRAPH, Node, NodeCluster
 from tests.needs import missing
 from tests.support.postgresql import HOW_TO_GET_IT, PostgreSqlServer, binaries, servers
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperQuorum
 
 from firesteel.client.discovery import find_nodes

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.entrypoint.node_cluster import GRAPH, NodeCluster, Submitted, submitting, until
+from tests.entrypoint.node_cluster import GRAPH, NodeCluster, Submitted, submitting
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.client.cluster import ClusterClient

@@ -43,9 +43,9 @@ class CommitProxy:
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
         for thread in self._threads:
             thread.join(10)
+        self._listening.close()
 
     def _accept(self) -> None:
         while True:

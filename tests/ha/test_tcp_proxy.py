@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from tests.support.echo import echo_server
 from tests.support.tcp_proxy import TO_CLIENT, TO_SERVER, TcpProxy
 
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, int]]:
     """A server that sends back what it gets."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            while data := connection.recv(1024):
-                connection.sendall(data)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    yield listener.getsockname()
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
+    with echo_server() as address:
+        yield address
 
 
 def connect(proxy: TcpProxy) -> socket.socket:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.sleeper import sleeper
 
 from firesteel.cli import exit_codes
 from firesteel.cli.cluster import cluster
@@ -28,21 +29,13 @@ from firesteel.resourcemanager.gc import JobsKnown, Kind, Places, find_leftovers
 from firesteel.types import new_job_id
 
 LIVE, ENDED, GONE = (new_job_id() for _ in range(3))
-SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
 def process() -> Iterator[ProcessIdentity]:
-    """Something that runs, as an engine does: in a group of its own."""
-    child = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    found = ProcessIdentity.of(child.pid)
-    assert found is not None
-    yield found
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    """Something that runs, as an engine does."""
+    with sleeper() as found:
+        yield found
 
 
 @pytest.fixture

@@ -383,7 +383,7 @@ def answering(request: pytest.FixtureRequest) -> Iterator[int]:
         thread.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+        thread.join(10)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,14 @@ import pytest
 from tests.simulation.invariants import violations
 from tests.simulation.scenario import Plan, simulate
 from tests.simulation.world import Process, SimElection
+from tests.support import bugs
 
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.jobmaster import machine
-from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.master import JobMaster
-from firesteel.jobmaster.restart import NO_FAILURES
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -30,26 +28,11 @@ def fencing_is_skipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledged_before_the_write(patch: pytest.MonkeyPatch) -> None:
-    async def submit(self: Dispatcher, submission: Submission) -> None:
-        if not self._known(submission):
-            self._run(submission, None)
-            self._tasks.start(self._services.graphs.put(submission, epoch=self._services.epoch), "put")
-
-    patch.setattr(Dispatcher, "_submit", submit)
+    bugs.acknowledged_before_the_write(patch.setattr)
 
 
 def cleaned_before_the_result(patch: pytest.MonkeyPatch) -> None:
-    async def look_after(self: Dispatcher, job: Any) -> None:
-        job_id = job.submission.job_id
-        result = await job.runner.run()
-        job.state = job.runner.state
-        await self._services.graphs.delete(job_id, epoch=self._services.epoch)
-        await self._services.results.put_dirty(result, epoch=self._services.epoch)
-        if not job.result.done():
-            job.result.set_result(result)
-        self._start_cleanup(job_id)
-
-    patch.setattr(Dispatcher, "_look_after", look_after)
+    bugs.cleaned_before_the_result(patch.setattr)
 
 
 def marked_clean_before_the_outputs(patch: pytest.MonkeyPatch) -> None:
@@ -84,22 +67,11 @@ def cancel_acknowledged_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def counters_are_not_durable(patch: pytest.MonkeyPatch) -> None:
-    original = machine.JobState.of_record
-
-    def of_record(restart: Any, size: int, data: Mapping[str, Any]) -> machine.JobState:
-        return replace(original(restart, size, data), failures=NO_FAILURES)
-
-    patch.setattr(machine.JobState, "of_record", staticmethod(of_record))
+    bugs.counters_not_durable(patch.setattr)
 
 
 def recovered_jobs_are_restarted(patch: pytest.MonkeyPatch) -> None:
-    original = machine._recovered
-
-    def recovered(state: machine.JobState, event: machine.Recovered, now: float) -> machine.Step:
-        lost = event.presence is Presence.RUNNING
-        return original(state, machine.Recovered(False, event.presence) if lost else event, now)
-
-    patch.setattr(machine, "_recovered", recovered)
+    bugs.restarted_on_adoption(patch.setattr)
 
 
 def attempts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:

@@ -281,7 +281,7 @@ class LocalCluster:
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:
+        except BaseException:  # raised again; nodes that were started would be left behind
             self.close()
             raise
         return self

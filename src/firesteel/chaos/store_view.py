@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ def _by_job(rows: Iterable[tuple[str, bytes | None]]) -> dict[str, JobRows]:
     return {job: rows_of(parts) for job, parts in jobs.items()}
 
 
-class _SqlView:
+class _SqlView(ABC):
     """The two tables, whatever database they are in. Values are fetched when their version is a new one."""
 
     _place = "?"
@@ -126,8 +127,8 @@ class _SqlView:
         self._cluster_id = cluster_id
         self._values: dict[str, tuple[int, bytes]] = {}
 
-    def _select(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _select(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]: ...
 
     def _look(self) -> StoreSnapshot:
         p = self._place

@@ -119,7 +119,7 @@ class LocalStore:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             _fill(fd, data)
-        except BaseException:
+        except BaseException:  # raised again; a half-written file would stay for good
             os.unlink(temporary)
             raise
         return temporary

@@ -234,7 +234,7 @@ class JobResultStore:
             oldest = heapq.heappop(self._clean_by_age)
             try:
                 await self._store.delete(_path(oldest[1]), epoch=epoch)
-            except BaseException:
+            except BaseException:  # raised again; it is still there, and the next one tries
                 heapq.heappush(self._clean_by_age, oldest)
                 raise
             self._results.pop(oldest[1], None)

@@ -79,7 +79,7 @@ class SqliteDatabase:
         database = SqliteDatabase(path)
         try:
             _patiently(lambda: database._prepare(migrations))
-        except BaseException:
+        except BaseException:  # raised again; nobody else knows of the connections
             database.close()
             raise
         return database

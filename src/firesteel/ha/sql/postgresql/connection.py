@@ -62,7 +62,7 @@ def connect(target: Target, *, reading: bool = False) -> LimitedConnection:
         connection.add_notice_handler(connection.heed)
         values = _settings(target, reading=reading)
         connection.execute(_SET, (list(values), list(values.values())))
-    except BaseException:
+    except BaseException:  # raised again; the server would keep the connection
         connection.close()
         raise
     return connection

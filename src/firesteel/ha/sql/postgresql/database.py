@@ -54,7 +54,7 @@ class PostgreSqlDatabase:
         database = PostgreSqlDatabase(Target.of(url, lease_duration=lease_duration), lease_duration=lease_duration)
         try:
             repeated(partial(database._prepare, migrations))
-        except BaseException:
+        except BaseException:  # raised again; nobody else knows of the connections
             database.close()
             raise
         database._opening = False
