@@ -34,6 +34,8 @@ def configured(
 class KubernetesCluster:
     """One cluster in a namespace of its own. Each node has its own connections, as in a process of its own."""
 
+    knows_contenders = False
+
     def __init__(self, server: KubernetesServer, directory: Path) -> None:
         self.server = server
         self.namespace = server.namespace()

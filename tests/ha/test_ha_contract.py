@@ -22,6 +22,8 @@ from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 
 class MemoryBackend:
+    knows_contenders = True
+
     def __init__(self) -> None:
         self.services = MemoryHighAvailabilityServices()
 
@@ -37,6 +39,8 @@ class MemoryBackend:
 
 class SqlBackend:
     """Each node has its own connections and threads, as in a process of its own."""
+
+    knows_contenders = False
 
     def __init__(self, url: str, cluster_id: str = "test") -> None:
         self._url = url
@@ -59,6 +63,8 @@ class SqlBackend:
 
 class FactoryBackend:
     """The example of a third party's backend, opened by what the configuration names."""
+
+    knows_contenders = False
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(str(ROOT / "examples" / "ha_backend"))

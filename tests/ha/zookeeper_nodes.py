@@ -55,6 +55,8 @@ class Network:
 class ZooKeeperCluster:
     """A `Backend` of the contract. Its cluster id is its own, so that tests share a server."""
 
+    knows_contenders = True
+
     def __init__(self, hosts: str, directory: Path) -> None:
         self.hosts = hosts
         self.directory = directory
