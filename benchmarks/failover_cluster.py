@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 from tests.support.postgresql import servers
-from tests.support.zookeeper import ZooKeeperQuorum, free_ports
+from tests.support.zookeeper import ZooKeeperQuorum
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.config import load_configuration
@@ -33,6 +33,7 @@ from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.files import tail
 from firesteel.ha.services import open_high_availability
+from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end
 from firesteel.rest.security.principals import EVERYBODY
 from firesteel.rest.security.tokens import TokenFile
@@ -81,7 +82,7 @@ class Nodes:
         self.root = root
         self.home = data / "clusters" / "default"
         self.token = TokenFile(data / "tokens.json").create("bench", Role.ADMIN, EVERYBODY)
-        self.ports = free_ports(count)
+        self.ports = unused_ports(count)
         self.options = {
             "data.dir": str(data),
             "engine.reuse": "false",

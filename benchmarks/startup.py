@@ -18,7 +18,6 @@ from firesteel.engines.java import find_java
 from firesteel.engines.launcher import (
     LaunchOptions,
     attach,
-    free_port,
     port_open,
     start_engine,
     stop_engine,
@@ -26,6 +25,7 @@ from firesteel.engines.launcher import (
 )
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.files import tail
+from firesteel.ports import unused_port
 
 BASELINE = "spark-submit"
 START_SECONDS = 120.0
@@ -115,7 +115,7 @@ def _started(bench: Workbench, spec: EngineSpec, options: LaunchOptions) -> Star
 
 
 def _submitted(bench: Workbench, spec: EngineSpec) -> Start:
-    port = free_port()
+    port = unused_port()
     log = bench.root / "spark-submit.log"
     settings = {"spark.connect.grpc.binding.port": str(port), "spark.ui.port": "0"}
     arguments = [f"--conf={k}={v}" for k, v in settings.items()]

@@ -13,7 +13,7 @@ import firesteel
 
 ROOT = Path(firesteel.__file__).parent
 
-BASE = {"types", "errors", "files", "processes", "hosts", "failure", "status", "concurrency"}
+BASE = {"types", "errors", "files", "processes", "hosts", "ports", "failure", "status", "concurrency"}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "failure": set(),
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": set(),
     "processes": set(),
     "hosts": set(),
+    "ports": set(),
     "config": BASE,
     "jobgraph": BASE,
     "sinks": BASE | {"jobgraph"},

@@ -17,11 +17,12 @@ from tests.driver.test_attempts import files, ids, job, python
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
-from firesteel.engines.launcher import engine_environment, free_port, healthy, start_engine, stop_engine, sweep
+from firesteel.engines.launcher import engine_environment, healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.failure import FailureKind
 from firesteel.jobmaster.plan import launch_options
+from firesteel.ports import unused_port, unused_ports
 from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -181,7 +182,7 @@ def test_attached_engine_runs_jobs_and_is_left_alone(
 
 def test_job_on_a_standalone_cluster(cluster: Cluster, configuration: Configuration, tmp_path: Path) -> None:
     """A real Master and Worker from the installed Spark; the engine is a driver of theirs."""
-    master, worker, web = free_port(), free_port(), free_port()
+    master, worker, web = unused_ports(3)
     java = find_java()
     base = [
         str(java.executable),
@@ -193,7 +194,7 @@ def test_job_on_a_standalone_cluster(cluster: Cluster, configuration: Configurat
     where = ["--host", "127.0.0.1", "--port"]
     limits = [
         "--webui-port",
-        str(free_port()),
+        str(unused_port()),
         "--cores",
         "1",
         "--memory",

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Connection, text
 from tests.ha.postgresql_nodes import a_cluster, database_of, lead, node
-from tests.support.postgresql import PASSWORD, QUOTED_PASSWORD, PostgreSqlServer, free_port, servers, url_of
+from tests.support.postgresql import PASSWORD, QUOTED_PASSWORD, PostgreSqlServer, servers, url_of
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
 from firesteel.ha.protocols import Stored
@@ -20,6 +20,7 @@ from firesteel.ha.sql import services as services_module
 from firesteel.ha.sql.postgresql.database import PostgreSqlDatabase
 from firesteel.ha.sql.schema import MIGRATIONS
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.ports import unused_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 
@@ -70,7 +71,7 @@ def test_wrong_password_user_or_database(postgresql: PostgreSqlServer, caplog: p
 
 
 def test_nobody_there_is_out_of_reach_and_not_broken() -> None:
-    said = refusal(url_of(free_port()), StoreUnavailableError)
+    said = refusal(url_of(unused_port()), StoreUnavailableError)
     assert "is out of reach; it may work later" in said
     assert "refused" in said
     assert "out of reach" in refusal("postgresql://u@no.such.host.invalid/jobs", StoreUnavailableError)

@@ -18,10 +18,11 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl  # type: ignore[impo
 from tests.contracts.ha_contract import eventually, leading, run
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.needs import package
-from tests.support.zookeeper import ZooKeeperServer, free_ports
+from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.errors import StoreBrokenError, StoreUnavailableError
 from firesteel.ha.protocols import Stored
+from firesteel.ports import unused_ports
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 AUTH = {"client__auth": "firesteel:canary-password", "client__acl": "creator"}
@@ -195,7 +196,7 @@ def tls_server(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -
     certificate, key = authority.issue("server")
     store = directory / "server.pem"
     store.write_bytes(key.read_bytes() + certificate.read_bytes())
-    [port] = free_ports(1)
+    [port] = unused_ports(1)
     properties = {
         "secureClientPort": str(port),
         "secureClientPortAddress": "127.0.0.1",
@@ -267,7 +268,7 @@ def test_tls_certificate_of_another_host_is_refused(authority: Authority, tmp_pa
     certificate, key = authority.issue("elsewhere", address="10.1.2.3")
     store = tmp_path / "server.pem"
     store.write_bytes(key.read_bytes() + certificate.read_bytes())
-    [port] = free_ports(1)
+    [port] = unused_ports(1)
     properties = {
         "secureClientPort": str(port),
         "secureClientPortAddress": "127.0.0.1",

@@ -22,13 +22,14 @@ from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 from tests.contracts.ha_contract import eventually, run
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.support.tcp_proxy import TO_CLIENT
-from tests.support.zookeeper import ZooKeeperServer, free_ports
+from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.errors import StoreError, StoreUnavailableError
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.zookeeper import session as session_module
 from firesteel.ha.zookeeper.client import acl_of
 from firesteel.ha.zookeeper.session import WINDOW, Session
+from firesteel.ports import unused_ports
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -50,7 +51,7 @@ def when(condition: Callable[[], bool]) -> Awaitable[None]:
 
 
 def test_servers_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
-    [port] = free_ports(1)
+    [port] = unused_ports(1)
     cluster = ZooKeeperCluster(f"127.0.0.1:{port}", tmp_path)
     configuration = cluster.configuration(cluster.hosts, 1, client__connection_timeout="300 ms")
     with pytest.raises(StoreUnavailableError, match=rf"127\.0\.0\.1:{port} could not be reached .*quorum"):

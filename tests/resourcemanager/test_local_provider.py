@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from firesteel.engines import launcher
-from firesteel.engines.launcher import LaunchOptions, free_port
+from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, EnvironmentNotReadyError
+from firesteel.ports import unused_port
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import STOPPING, Health, LocalEngineProvider
 
@@ -42,7 +43,7 @@ class Engines:
         self.children: list[subprocess.Popen[str]] = []
 
     def start(self, directory: EngineDirectory, spec: EngineSpec, *_: Any, **__: Any) -> EngineRecord:
-        port = free_port()
+        port = unused_port()
         child = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(port)], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -238,7 +239,7 @@ def test_adopted_engine_that_ended_is_lost_at_once(engines: Engines, tmp_path: P
 
 
 def test_nothing_answers_where_it_is_to_be_attached(provider: LocalEngineProvider) -> None:
-    with pytest.raises(EngineStartError, match=rf"sc://localhost:{(port := free_port())}; start"):
+    with pytest.raises(EngineStartError, match=rf"sc://localhost:{(port := unused_port())}; start"):
         asyncio.run(provider.start(EngineSpec(f"sc://localhost:{port}")))
 
 

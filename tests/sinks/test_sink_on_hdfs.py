@@ -6,7 +6,6 @@ The jars come with scripts/fetch-test-jars.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -18,6 +17,7 @@ import pytest
 from tests.needs import jars
 
 from firesteel.engines.java import find_java
+from firesteel.ports import unused_port
 from firesteel.sinks.remote import FsspecStore
 from firesteel.sinks.store import FileStore, locate, open_store
 
@@ -63,7 +63,7 @@ class HdfsWorld:
 def make_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], HdfsWorld]]:
     found = jars("hdfs")
     home = tmp_path_factory.mktemp("hdfs")
-    rpc, http = _free_port(), _free_port()
+    rpc, http = unused_port(), unused_port()
     ready = home / "site.xml"
     command = [
         str(find_java().executable),
@@ -87,13 +87,6 @@ def make_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[],
     finally:
         cluster.kill()
         cluster.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])

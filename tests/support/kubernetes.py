@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -23,6 +22,8 @@ from typing import Any
 
 import httpx
 import yaml
+
+from firesteel.ports import unused_port
 
 HOW_TO_GET_IT = "apt-get install etcd-server, and scripts/build-kube-apiserver"
 PATIENCE = 120.0
@@ -50,7 +51,7 @@ class KubernetesServer:
         self._root = root
         self._binaries = {"etcd": etcd, "apiserver": apiserver}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = {name: _free_port() for name in ("etcd", "peer", "apiserver")}
+        self._ports = {name: unused_port() for name in ("etcd", "peer", "apiserver")}
         self._prepare()
 
     @property
@@ -248,13 +249,6 @@ def server() -> Iterator[KubernetesServer]:
         yield started
     finally:
         started.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 def _base64(raw: bytes) -> str:

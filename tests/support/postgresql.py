@@ -7,13 +7,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from firesteel.ports import unused_port
 
 HOW_TO_GET_IT = "scripts/install-postgresql"
 USER = "firesteel"
@@ -292,13 +293,6 @@ def url_of(
     return f"postgresql://{user}:{password}@{hosts}/{database}{'?' if query else ''}{query}"
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def servers(settings: Mapping[str, str] | None = None) -> Iterator[PostgreSqlServer]:
     server = PostgreSqlServer.create(settings)
@@ -315,7 +309,7 @@ def _new() -> PostgreSqlServer:
     root = Path(tempfile.mkdtemp(prefix="firesteel-postgresql-"))
     if os.geteuid() == 0:
         shutil.chown(root, *owner())
-    return PostgreSqlServer(root, free_port(), bin_)
+    return PostgreSqlServer(root, unused_port(), bin_)
 
 
 def owner() -> tuple[str, int]:

@@ -8,7 +8,6 @@ Free of pytest: benchmarks and the chaos harness start them too.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from firesteel.engines.java import find_java, spark_home
+from firesteel.ports import unused_ports
 
 START_SECONDS = 60.0
 _JARS = ("zookeeper", "netty-", "slf4j-api", "log4j-", "metrics-core", "snappy-java", "commons-io", "commons-lang3")
@@ -60,7 +60,7 @@ class ZooKeeperServer:
     ) -> None:
         self.directory = directory
         self.my_id = my_id
-        self.client_port = client_port or free_ports(1)[0]
+        self.client_port = client_port or unused_ports(1)[0]
         self.log = directory / "zookeeper.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._jvm_options = list(jvm_options)
@@ -210,7 +210,7 @@ class ZooKeeperQuorum:
         properties: Mapping[str, str] | None = None,
         log_level: str = "warn",
     ) -> None:
-        ports = free_ports(3 * size)
+        ports = unused_ports(3 * size)
         members = {f"server.{n + 1}": f"127.0.0.1:{ports[3 * n]}:{ports[3 * n + 1]}" for n in range(size)}
         self.servers = [
             ZooKeeperServer(
@@ -288,15 +288,6 @@ def expire_session(hosts: str, session_id: int, password: bytes) -> None:
         client.stop()
     finally:
         client.close()
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _class_path() -> list[str]:

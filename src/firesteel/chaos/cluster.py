@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,11 +26,11 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.files import tail
+from firesteel.ports import LOOPBACK, NoPortError, unused_ports
 from firesteel.processes import ProcessIdentity
 
 START_SECONDS = 40.0
 END_SECONDS = 20.0
-PORTS = range(20000, 30000)
 """Below those that the system gives to connections: a port must still be free when its node is started again."""
 NODE = (sys.executable, "-m", "firesteel.entrypoint")
 TOKEN_COMMAND = (
@@ -302,15 +300,9 @@ class LocalCluster:
 
 def _free_port(count: int) -> int:
     """The first of so many ports in a row that nobody uses, at the addresses of the nodes and of their lines."""
-    hosts = ["127.0.0.1", *(f"127.0.1.{n + 1}" for n in range(count))]
-    for _ in range(200):
-        first = random.choice(PORTS)  # noqa: S311 - chance, not a secret
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    for host in hosts:
-                        stack.enter_context(socket.create_server((host, port)))
-            except OSError:
-                continue
-            return first
-    raise ChaosError("127.0.1.1 and the like cannot be listened on here; on macOS: ifconfig lo0 alias 127.0.1.1")
+    try:
+        return unused_ports(count, [LOOPBACK, *(f"127.0.1.{n + 1}" for n in range(count))])[0]
+    except NoPortError as error:
+        raise ChaosError(
+            "127.0.1.1 and the like cannot be listened on here; on macOS: ifconfig lo0 alias 127.0.1.1"
+        ) from error

@@ -27,6 +27,7 @@ from firesteel.engines.java import class_path, find_java, module_options, spark_
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
+from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end, reap
 
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
@@ -56,13 +57,6 @@ def engine_environment(extra: Mapping[str, str], environ: Mapping[str, str] = os
     return kept | {"PYTHONHASHSEED": "0"} | dict(extra)
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
 def start_engine(
     directory: EngineDirectory,
     spec: EngineSpec,
@@ -79,14 +73,15 @@ def start_engine(
     lines of the log when Spark dies or stays silent; nothing of the attempt is left running then.
     """
     engine_id = secrets.token_hex(8)
+    port, ui_port = unused_ports(2)
     record = EngineRecord(
         engine_id=engine_id,
         spec=spec,
         # The name, not the number: PySpark sends a token over plain TCP to `localhost` only.
         host="localhost",
-        port=free_port(),
+        port=port,
         token=secrets.token_urlsafe(24),
-        ui_port=free_port() if options.ui else 0,
+        ui_port=ui_port if options.ui else 0,
         ui_secret=base64.urlsafe_b64encode(secrets.token_bytes(32)).decode() if options.ui else "",
         cores=command.local_cores(spec.master) or int(dict(spec.spark).get("spark.cores.max", "1")),
         started_at=time.time(),
