@@ -28,6 +28,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
 from firesteel.spark.leftovers import end_sessions
 from firesteel.spark.metrics import harvest
+from firesteel.spark.plain_session import begin_plainly
 from firesteel.spark.session import EngineSession, quiet_client_logs
 
 EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
@@ -120,6 +121,8 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     result = AttemptResult(AttemptState.FINISHED)
     compiled: CompiledGraph | None = None
     try:
+        if graph.mode is Mode.BATCH and not runs_user_code(graph):
+            begin_plainly(session, spec.engine)
         session.configure(settings_of(spec))
         artifacts.put_on_path(graph.settings.artifacts)
         artifacts.send(graph.settings.artifacts, session.spark)

@@ -50,6 +50,31 @@ class EngineSession:
         self.client: Any = self.spark.client
         self.client.set_retry_policies([DefaultPolicy(max_retries=8, max_backoff=5000)])
 
+    def begin_as_copy(self, model: str, settings: Mapping[str, str]) -> bool:
+        """Before anything else: begin with all that the session `model` has. It is made, with these settings, if need be.
+
+        False when that was not possible; the session then begins with the first thing that is asked of it. One that was ended
+        before it began stays ended: Spark refuses to copy to it as well.
+        """
+        for _ in range(2):
+            try:
+                self.client._stub.CloneSession(
+                    pb.CloneSessionRequest(
+                        session_id=model, new_session_id=self.client._session_id, user_context=self._user()
+                    ),
+                    metadata=self.client._builder.metadata(),
+                )
+                return True
+            except grpc.RpcError as error:
+                if error_class(error.details() or "") != "INVALID_HANDLE.SESSION_NOT_FOUND":
+                    return False
+            with contextlib.suppress(grpc.RpcError):
+                self.client._stub.Config(
+                    pb.ConfigRequest(session_id=model, user_context=self._user(), operation=_setting(settings)),
+                    metadata=self.client._builder.metadata(),
+                )
+        return False
+
     # -- building plans -------------------------------------------------------------------------------------------
 
     def sql(self, query: str, inputs: Mapping[str, Any]) -> Any:
@@ -76,8 +101,7 @@ class EngineSession:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Set many session settings in one round trip."""
         if settings:
-            pairs = [pb.KeyValue(key=k, value=v) for k, v in settings.items()]
-            self.client.config(pb.ConfigRequest.Operation(set=pb.ConfigRequest.Set(pairs=pairs)))
+            self.client.config(_setting(settings))
 
     # -- running operations ---------------------------------------------------------------------------------------
 
@@ -142,7 +166,7 @@ class EngineSession:
     def _reattach(self, result: OperationResult) -> Iterator[Any]:
         request = pb.ReattachExecuteRequest(
             session_id=self.client._session_id,
-            user_context=pb.UserContext(user_id=self.client._user_id),
+            user_context=self._user(),
             operation_id=result.operation_id,
         )
         if result.last_response_id:
@@ -161,7 +185,7 @@ class EngineSession:
         answer = self.client._stub.GetStatus(
             pb.GetStatusRequest(
                 session_id=self.client._session_id,
-                user_context=pb.UserContext(user_id=self.client._user_id),
+                user_context=self._user(),
                 operation_status=pb.GetStatusRequest.OperationStatusRequest(operation_ids=operation_ids),
             ),
             metadata=self.client._builder.metadata(),
@@ -171,6 +195,9 @@ class EngineSession:
             s.operation_id: Outcome(names(s.state).removeprefix("OPERATION_STATE_")) for s in answer.operation_statuses
         }
         return [found.get(o, Outcome.UNKNOWN) for o in operation_ids]
+
+    def _user(self) -> Any:
+        return pb.UserContext(user_id=self.client._user_id)
 
     def interrupt(self) -> None:
         """Stop everything that runs in this session."""
@@ -196,6 +223,11 @@ class EngineSession:
             self.client.release_session()
         with contextlib.suppress(Exception):
             self.client.close()
+
+
+def _setting(settings: Mapping[str, str]) -> Any:
+    pairs = [pb.KeyValue(key=k, value=v) for k, v in settings.items()]
+    return pb.ConfigRequest.Operation(set=pb.ConfigRequest.Set(pairs=pairs))
 
 
 def _literal(value: Any) -> Any:
