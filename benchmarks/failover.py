@@ -220,6 +220,9 @@ class Measurement:
         with nodes.client() as client:
             bait = client.submit(stream(self.count, self.trigger, restarts=True), upload=False).job_id
         nodes.until(lambda: nodes.life({bait}).runs, "the bait does not run")
+        # Jobs of the load that are still being cleaned up would be written to by whoever leads.
+        left = {f"graphs/{job}" for job in self.jobs | {bait}}
+        nodes.until(lambda: {p for p in nodes.stored() if p.startswith("graphs/")} <= left, "other jobs do not end")
         leader = nodes.leader()
         before, epoch = nodes.life(self.jobs), max(nodes.granted())
         paused_at = time.monotonic()
@@ -232,6 +235,7 @@ class Measurement:
         nodes.until(lambda: len(nodes.life({bait}).runs) == 2, "the bait does not run again")
         time.sleep(max(0.0, 3 * self.lease - (time.monotonic() - paused_at)))
         stored, groups, everything = nodes.stored(), nodes.groups(), nodes.life(self.jobs | {bait})
+        paused = time.monotonic() - paused_at
         nodes.process(leader).send_signal(signal.SIGCONT)
         time.sleep(WAKE_SECONDS)
         after = nodes.stored()
@@ -245,7 +249,7 @@ class Measurement:
             client.job(bait).cancel()
             with contextlib.suppress(JobCanceledError):
                 client.job(bait).result(timeout=60)
-        return Pause(time.monotonic() - paused_at, written, started, differences(before, nodes.life(self.jobs)))
+        return Pause(paused, written, started, differences(before, nodes.life(self.jobs)))
 
 
 class Load:

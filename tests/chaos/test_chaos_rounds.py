@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +135,31 @@ def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> 
         events = play(game, Stage(own))
     assert judged(events) == []
     assert [e["variant"] for e in events if e.kind == "fault"] == ["pause-leader"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_game_that_is_ended_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
+    root = tmp_path / "game"
+    command = [sys.executable, "-m", "firesteel.chaos.main", "run", "--rounds", "50", "--root", str(root)]
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        game = subprocess.Popen([*command, "--streams", "1"], stdout=output, stderr=output, start_new_session=True)
+    try:
+        until(lambda: "round 1" in log.read_text() or game.poll() is not None, log.read_text, 120)
+        game.send_signal(ending)
+        game.send_signal(ending)  # whoever is impatient
+        assert game.wait(90) == 128 + ending, log.read_text()
+    finally:
+        game.kill()
+        game.wait()
+    until(lambda: not processes_of(root), lambda: f"left: {processes_of(root)}", 20)
+
+
+def processes_of(root: Path) -> list[str]:
+    """The command lines that name something below `root`."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if (line := file.read_bytes().replace(b"\0", b" ").decode(errors="replace")) and str(root) in line:
+                found.append(line)
+    return found

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -84,6 +85,8 @@ def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> clic
     @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
     def run(**options: Any) -> None:
         """Play rounds of faults, then judge. Ends with 0 when everything held, and with 1 when something did not."""
+        for each in _ENDING:
+            signal.signal(each, _end)
         with _errors():
             sys.exit(_run(stage_of, **options))
 
@@ -108,6 +111,16 @@ def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> clic
             click.echo(f"{ability:28} {words}")
 
     return command
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def _end(signal_number: int, _: object) -> None:
+    """Ends the game. What was started for it is ended on the way out, which nothing that comes later may cut short."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + signal_number)
 
 
 def _run(stage_of: StageMaker, **o: Any) -> int:

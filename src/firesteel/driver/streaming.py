@@ -16,7 +16,7 @@ from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.checkpoints import checkpoint_location
 from firesteel.driver.stop import StopSwitch
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem
-from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
+from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval
 from firesteel.savepoint import writer
 from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
 from firesteel.savepoint.restore import restore as restore_savepoint
@@ -25,6 +25,7 @@ from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.session import EngineSession
 
 POLL_SECONDS = 0.25
+LONGEST_POLL_SECONDS = 2.0
 DEFAULT_TRIGGER = "0 seconds"
 """As fast as batches finish, which is Spark's own default."""
 STOP_POLL_SECONDS = 0.05
@@ -63,7 +64,7 @@ def run(
             if (output := _file_output(sink)) is not None:
                 writer.claim(output, spec.attempt.job_id)
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
-        watch = _Watch(queries, log, stop)
+        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph))
         watch.run()
     except BaseException:
         with contextlib.suppress(Cancelled):
@@ -175,15 +176,31 @@ def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:
 
 
 def trigger(sink: Sink, graph: JobGraph) -> dict[str, Any]:
-    text = sink.trigger or graph.settings.checkpoint_interval or DEFAULT_TRIGGER
+    text = _trigger_of(sink, graph)
     return {"availableNow": True} if text == AVAILABLE_NOW else {"processingTime": spark_interval(text)}
+
+
+def _trigger_of(sink: Sink, graph: JobGraph) -> str:
+    return sink.trigger or graph.settings.checkpoint_interval or DEFAULT_TRIGGER
+
+
+def poll_seconds(graph: JobGraph) -> float:
+    """How often to look at the queries: ten times for each batch of the fastest, within limits.
+
+    Each look is two questions to the engine. A hundred streams that were all looked at four times a second kept the engines
+    busier than their batches of every half minute.
+    """
+    triggers = [_trigger_of(sink, graph) for sink in graph.sinks]
+    shortest = min(0.0 if text == AVAILABLE_NOW else seconds(text) for text in triggers)
+    return min(max(shortest / 10, POLL_SECONDS), LONGEST_POLL_SECONDS)
 
 
 class _Watch:
     """Follows the queries of an attempt to their end, and brings them there when a stop is asked for."""
 
-    def __init__(self, queries: dict[str, Any], log: EventLog, stop: StopSwitch) -> None:
+    def __init__(self, queries: dict[str, Any], log: EventLog, stop: StopSwitch, *, poll: float) -> None:
         self._open = dict(queries)
+        self._poll = poll
         self._log = log
         self._stop = stop
         self._seen: dict[str, int] = {}
@@ -206,7 +223,16 @@ class _Watch:
                 elif self.stopping and self._between_batches(name, query):
                     query.stop()
             if self._open:
-                time.sleep(STOP_POLL_SECONDS if self.stopping else POLL_SECONDS)
+                self._rest()
+
+    def _rest(self) -> None:
+        """Until it is time to look again, or a stop is asked for."""
+        if self.stopping:
+            time.sleep(STOP_POLL_SECONDS)
+            return
+        again = time.monotonic() + self._poll
+        while (left := again - time.monotonic()) > 0 and not self._stop.requested:
+            time.sleep(min(left, POLL_SECONDS))
 
     def _tell(self, name: str, progress: dict[str, Any]) -> None:
         batch: int = progress["batchId"]

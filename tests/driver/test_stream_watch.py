@@ -1,0 +1,76 @@
+"""How often a driver looks at its streaming queries, and how soon it hears of a stop all the same."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import graph_of
+
+from firesteel.driver.events import EventLog
+from firesteel.driver.stop import StopSwitch
+from firesteel.driver.streaming import LONGEST_POLL_SECONDS, POLL_SECONDS, _Watch, poll_seconds
+
+
+@pytest.mark.parametrize(
+    ("triggers", "expected"),
+    [
+        ([None], POLL_SECONDS),
+        (["available-now"], POLL_SECONDS),
+        (["500 ms"], POLL_SECONDS),
+        (["10 s"], 1.0),
+        (["1 min"], LONGEST_POLL_SECONDS),
+        (["1 min", "5 s"], 0.5),
+        (["1 min", None], POLL_SECONDS),
+    ],
+)
+def test_slow_streams_are_looked_at_less_often(triggers: list[str | None], expected: float) -> None:
+    sinks = [
+        {"kind": "sink", "name": f"o{n}", "input": "i", "format": "noop", **({"trigger": t} if t else {})}
+        for n, t in enumerate(triggers)
+    ]
+    graph = graph_of({"kind": "source", "name": "i", "format": "rate"}, *sinks, mode="streaming")
+    assert poll_seconds(graph) == pytest.approx(expected)
+
+
+class Query:
+    """One that runs until it is stopped, and counts how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.active = True
+        self.status = {"isTriggerActive": False}
+        self.lastProgress = None
+
+    @property
+    def isActive(self) -> bool:
+        self.looks += 1
+        return self.active
+
+    def stop(self) -> None:
+        self.active = False
+
+    def exception(self) -> Any:
+        return None
+
+
+def test_stop_is_heard_between_two_looks(tmp_path: Path) -> None:
+    request = tmp_path / "stop"
+    query = Query()
+    log = EventLog(tmp_path / "events.jsonl")
+    watch = _Watch({"o": query}, log, StopSwitch(request), poll=60.0)
+    rest = watch._rest
+
+    def asked_while_it_rests() -> None:
+        request.touch()
+        rest()
+
+    watch._rest = asked_while_it_rests  # type: ignore[method-assign]
+    began = time.monotonic()
+    watch.run()
+    log.close()
+    assert time.monotonic() - began < 30
+    assert watch.stopping
+    assert 2 <= query.looks <= 4
