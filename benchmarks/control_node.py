@@ -129,7 +129,9 @@ class Plane:
         self.runner = runner
 
     @staticmethod
-    async def open(directory: Path, *, engines: bool, slots: int = 8) -> Plane:
+    async def open(
+        directory: Path, *, engines: bool, slots: int = 8, options: Mapping[str, str] | None = None
+    ) -> Plane:
         configuration = load_configuration(
             overrides={
                 "data.dir": str(directory),
@@ -137,6 +139,7 @@ class Plane:
                 "engine.slots": str(slots),
                 "engine.max": "1",
                 "rest.port": "0",
+                **(options or {}),
             },
             environ={"HOME": str(directory)},
         )

@@ -11,6 +11,7 @@ import http.client
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from benchmarks.control_node import Plane
 
 from firesteel.blob.store import BlobStore
-from firesteel.client.discovery import find_local
+from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
@@ -67,6 +68,22 @@ class View:
         raise NotLeadingError("a benchmark has nobody to give it to")
 
 
+@contextlib.asynccontextmanager
+async def served(plane: Plane, directory: Path) -> AsyncIterator[LocalCluster]:
+    """The plane's REST endpoint, and how it is reached."""
+    root = directory / "clusters" / plane.configuration.high_availability.cluster_id
+    root.mkdir(parents=True, exist_ok=True)
+    blobs = BlobStore(root / "blobs", max_size=1, quota=1)
+    await blobs.open()
+    try:
+        async with WebMonitorEndpoint(plane.configuration, root, blobs, plane.ha.store)(View(plane)):
+            local = find_local(plane.configuration)
+            assert local is not None
+            yield local
+    finally:
+        await blobs.close()
+
+
 async def measure(directory: Path, requests: int) -> dict[str, Any]:
     before = await Plane.open(directory, engines=False)
     await before.load_finished(ENDED)
@@ -74,18 +91,9 @@ async def measure(directory: Path, requests: int) -> dict[str, Any]:
     plane = await Plane.open(directory, engines=True, slots=RUNNING + 100)
     await plane.submit(JobGraph.model_validate(GRAPH), RUNNING)
     await plane.until(JobStatus.RUNNING, RUNNING)
-    configuration = plane.configuration
-    root = directory / "clusters" / "default"
-    root.mkdir(parents=True, exist_ok=True)
-    blobs = BlobStore(root / "blobs", max_size=1, quota=1)
-    await blobs.open()
-    async with contextlib.AsyncExitStack() as opened:
-        await opened.enter_async_context(WebMonitorEndpoint(configuration, root, blobs, plane.ha.store)(View(plane)))
-        local = find_local(configuration)
-        assert local is not None
+    async with served(plane, directory) as local:
         assert local.token is not None
         found = await asyncio.to_thread(_ask, local.address, local.token, requests)
-    await blobs.close()
     await plane.close()
     return found
 

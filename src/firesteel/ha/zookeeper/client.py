@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import select
 import socket
 import ssl
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
@@ -62,6 +64,24 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._connect_timeout = connect_timeout
         self._tls = tls
+
+    def select(
+        self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Which of them can be read from and written to. kazoo asks several times for each request, and its own way makes and
+        closes an epoll object each time."""
+        if timeout is not None and timeout < 0:
+            raise ValueError("timeout must be non-negative")
+        poll = select.poll()
+        wanted = {file.fileno(): select.POLLIN for file in rlist}
+        for file in wlist:
+            wanted[file.fileno()] = wanted.get(file.fileno(), 0) | select.POLLOUT
+        for fd, events in wanted.items():
+            poll.register(fd, events)
+        ready = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        # A connection that is broken is ready for both, which will tell.
+        readable = [file for file in rlist if ready.get(file.fileno(), 0) & ~select.POLLOUT]
+        return readable, [file for file in wlist if ready.get(file.fileno(), 0) & ~select.POLLIN], []
 
     def create_connection(self, *, address: tuple[str, int], hostname: str, **kwargs: Any) -> Any:
         if self._tls is not None:

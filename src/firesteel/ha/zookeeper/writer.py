@@ -37,6 +37,8 @@ _BYTES_TOGETHER = 512 * 1024
 """Of all values in it, but for the first: servers refuse requests of a megabyte (`jute.maxbuffer`)."""
 _UNDER_WAY = 2
 """Transactions at a time: one that the servers work on, and one on its way."""
+_WORTH_ANOTHER = 8
+"""So many writes wait before a second one goes on its way: small ones cost the servers as much as large ones."""
 _LARGEST_EPOCH = 2**31 - 1
 
 _NOT_TO_BLAME = (RolledBackError, RuntimeInconsistency)
@@ -98,6 +100,8 @@ class FencedWriter:
 
     def _start(self) -> None:
         while self._waiting and self._under_way < _UNDER_WAY:
+            if self._under_way and len(self._waiting) < _WORTH_ANOTHER:
+                return  # they go with the one that follows
             self._under_way += 1
             self._tasks.start(self._work(), "write")
 
