@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -157,6 +158,14 @@ async def leading(configuration: Configuration, root: Path, pool: DriverPool | N
         yield Leader(executor, root)
     finally:
         await executor.close()
+
+
+async def fenced(leader: Leader, attempt: AttemptId) -> AttemptResult:
+    """As a JobMaster does it: again, while an engine that is busy does not answer in time."""
+    async with asyncio.timeout(120):
+        while True:
+            with contextlib.suppress(EngineLostError):
+                return await leader.executor.fence(attempt)
 
 
 def conforms(executor: LocalAttemptExecutor) -> AttemptExecutor:
@@ -421,7 +430,7 @@ def test_fence_ends_a_running_attempt_for_good(cluster: Cluster, tmp_path: Path)
             driver = first.directory(attempt).read_driver()
             assert driver is not None
             async with leading(cluster.configuration, tmp_path / "jobs", cluster.pool) as second:
-                result = await second.executor.fence(attempt)
+                result = await fenced(second, attempt)
                 assert (result.state, result.note) == (AttemptState.CANCELED, "called off while it ran")
                 assert not driver.alive
                 await is_gone_from_spark(cluster, attempt.session_id)
@@ -706,6 +715,33 @@ def test_fence_kills_a_driver_whose_lock_is_gone(configuration: Configuration, t
                 assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
                 assert process.wait(5) == -signal.SIGKILL
                 assert (await waiting).state is AttemptState.CANCELED
+
+    asyncio.run(main())
+
+
+def test_leader_that_is_held_up_while_it_ends_the_work_does_not_hold_the_attempt(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F4, I7: a leader that is stopped while it waits for an engine keeps nobody else from fencing the attempt."""
+    at_work, go_on = threading.Event(), threading.Event()
+
+    def held_up(*_: Any, **__: Any) -> None:
+        at_work.set()
+        assert go_on.wait(60)
+
+    async def main() -> None:
+        async with leading(configuration, tmp_path) as leader, leading(configuration, tmp_path) as following:
+            attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
+            taken(leader, attempt, dead())
+            monkeypatch.setattr(leader.executor, "_release", held_up)
+            fencing = asyncio.create_task(leader.executor.fence(attempt))
+            assert await asyncio.to_thread(at_work.wait, 60)
+            with locked(leader.directory(attempt)):
+                pass  # another process can have it
+            result = await following.executor.fence(attempt)
+            assert result.state is AttemptState.CANCELED
+            go_on.set()
+            assert await fencing == result
 
     asyncio.run(main())
 

@@ -391,22 +391,29 @@ class LocalAttemptExecutor:
             if driver is not None and driver.alive:
                 return None
             result = directory.read_result()
-            if result is None:
-                self._check_is_here(directory)
-            self._end_jvms(attempt, grace=3.0 if result else 0.5)
-            if result is None:
+        # Without the claim: this takes seconds, and a leader that is stopped in the middle of it would keep the next one from
+        # the attempt.
+        if result is None:
+            self._check_is_here(directory)
+        self._end_jvms(attempt, grace=3.0 if result else 0.5)
+        if result is None or result.state is not AttemptState.FINISHED:
+            try:
                 self._release(directory, unreachable=unreachable, patient=fencing)
-                result = result_of(directory, driver, ending)
-                directory.write_result(result)
-            elif result.state is not AttemptState.FINISHED:
+            except EngineLostError as error:
                 # A driver that failed because of its engine may not have been able to end its work there. The result stands;
                 # that nothing runs on must be certain before the next attempt.
-                try:
-                    self._release(directory, unreachable=unreachable, patient=fencing)
-                except EngineLostError as error:
-                    if fencing:
-                        raise
-                    logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+                if fencing or result is None:
+                    raise
+                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+        if result is None:
+            with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
+                # Where no driver had been, one may have come; what it has begun is not ended yet.
+                if not mine or directory.read_driver(claimed=True) != driver:
+                    return None
+                result = directory.read_result()
+                if result is None:
+                    result = result_of(directory, driver, ending)
+                    directory.write_result(result)
         self._dismiss(attempt, self._drivers.get(attempt))
         return result
 
