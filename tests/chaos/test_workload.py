@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.needs import missing
+from tests.support import sleeper as sleeping
 from tests.support.postgresql import HOW_TO_GET_IT, binaries, servers
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
@@ -27,7 +28,7 @@ from firesteel.chaos.history import History
 from firesteel.chaos.invariants import Bounds, check
 from firesteel.chaos.observer import Observer
 from firesteel.chaos.report import summary
-from firesteel.chaos.sightings import Drivers, Witnesses, ancestor, usage
+from firesteel.chaos.sightings import Drivers, Engines, Witnesses, ancestor, usage
 from firesteel.chaos.store_view import StoreUnreadableError, StoreView, open_store_view
 from firesteel.chaos.workload import Workload
 from firesteel.chaos.workload.calls import RecordingClient
@@ -44,6 +45,8 @@ from firesteel.chaos.workload.programs import (
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.errors import ClusterError, ClusterUnreachableError
 from firesteel.config import Configuration, load_configuration
+from firesteel.engines.launcher import remove
+from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import DuplicateJobError, FiresteelError, JobNotFoundError
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices
 from firesteel.ha.services import open_high_availability
@@ -56,6 +59,23 @@ from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import JobID
 
 JOB = JobID("a" * 32)
+
+
+# -- what is seen ----------------------------------------------------------------------------------------------------
+
+
+def test_end_of_an_engine_is_seen_when_its_directory_is_gone(tmp_path: Path) -> None:
+    directory = EngineDirectory(tmp_path)
+    engines = Engines(tmp_path, tmp_path / "nothing")
+    assert engines.look() == []
+    assert not (tmp_path / "nothing").exists()
+    with sleeping.sleeper() as process:
+        directory.save(EngineRecord("e1", EngineSpec("local[1]"), "localhost", 1, process=process))
+        assert engines.look() == [("e1", process, True)]
+        remove(directory, "e1")
+        assert engines.look() == [("e1", process, True)]
+    assert engines.look() == [("e1", process, False)]
+    assert engines.look() == []
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------

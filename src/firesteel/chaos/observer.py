@@ -20,7 +20,7 @@ import httpx
 
 from firesteel.chaos.handle import ClusterHandle, NodeHandle
 from firesteel.chaos.history import History
-from firesteel.chaos.sightings import Driver, Drivers, Witnesses, ancestor, engines, usage
+from firesteel.chaos.sightings import Driver, Drivers, Engines, Witnesses, ancestor, usage
 from firesteel.chaos.store_view import StoreUnreadableError, StoreView
 from firesteel.status import JobStatus
 
@@ -50,7 +50,7 @@ class Observer:
         self._history = history
         self._store = store
         home = cluster.data_dir / "clusters" / cluster.cluster_id
-        self._homes = (home, cluster.data_dir)
+        self._engines = Engines(home, cluster.data_dir)
         self._drivers = Drivers(home / "jobs")
         self._witnesses = Witnesses(witness) if witness is not None else None
         self._said: dict[Hashable, Any] = {}
@@ -127,7 +127,7 @@ class Observer:
             nodes = {node.pid: node.name for node in self._cluster.nodes() if node.pid is not None}
             for driver in self._drivers.look():
                 self._note_driver(driver, set(nodes))
-            for name, process, alive in engines(*self._homes):
+            for name, process, alive in self._engines.look():
                 if self._changed(("engine", name), (process, alive)):
                     self._history.record("engine", engine=name, pid=process.pid, started=process.started, alive=alive)
             for node in self._cluster.nodes():

@@ -114,15 +114,24 @@ def _subdirectories(directory: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def engines(*homes: Path) -> list[tuple[str, ProcessIdentity, bool]]:
-    """The engines that were started from these directories: name, process, whether it lives."""
-    found: list[tuple[str, ProcessIdentity, bool]] = []
-    for home in homes:
-        # Made only where there is one: looking must leave no trace.
-        if any(home.glob(f"engines/*/{RECORD}")):
-            records = EngineDirectory(home).all()
-            found += [(r.engine_id, r.process, r.process.alive) for r in records if r.process is not None]
-    return found
+class Engines:
+    """The engines that were started from some directories. One that was seen is looked at until it is gone, also when its
+    directory has been cleared up by then."""
+
+    def __init__(self, *homes: Path) -> None:
+        self._homes = homes
+        self._alive: dict[str, ProcessIdentity] = {}
+
+    def look(self) -> list[tuple[str, ProcessIdentity, bool]]:
+        """Name, process, whether it lives."""
+        seen = dict(self._alive)
+        for home in self._homes:
+            # Made only where there is one: looking must leave no trace.
+            if any(home.glob(f"engines/*/{RECORD}")):
+                seen |= {r.engine_id: r.process for r in EngineDirectory(home).all() if r.process is not None}
+        found = [(name, process, process.alive) for name, process in seen.items()]
+        self._alive = {name: process for name, process, alive in found if alive}
+        return found
 
 
 def ancestor(pid: int, among: set[int]) -> int | None:
