@@ -402,9 +402,9 @@ BAD: dict[str, list[Callable[[], Tale]]] = {
         lambda: Tale().driver(1).driver(5, alive=False).fault(4, 20).ended(80).until(90),
     ],
     "I23": [
-        lambda: _pressed(Tale(), "rss_kb", 400_000),
-        lambda: _pressed(Tale(), "descriptors", 600),
-        lambda: _pressed(Tale(), "threads", 200),
+        lambda: _pressed(Tale(), "rss_kb", 70_000),
+        lambda: _pressed(Tale(), "descriptors", 70),
+        lambda: _pressed(Tale(), "threads", 40),
         lambda: Tale().until(10).store(60, 1, results=400, graphs=3),
     ],
     "I24": [lambda: Tale().leader(1, 1).fault(5, 30, "F8", "quorum", "store").leader(15, 2)],
@@ -506,3 +506,19 @@ def test_report_counts_and_judges() -> None:
     assert not bad.good
     assert "I8 at" in bad.to_markdown()
     assert "NOT good" in bad.to_text()
+
+
+def test_a_report_tells_what_grew_and_when_nothing_was_judged_i23() -> None:
+    young = summary(Tale().node(0, "n1", 1, **USED).node(99, "n1", 1, **USED).until(100).events, [])
+    assert "growth of nodes (I23): not judged: no node lived for 240 s" in young.to_text()
+
+    tale = _pressed(Tale(), "threads", 8)
+    for at in range(0, 600, 10):
+        tale.store(at, 1, results=min(at, 300), graphs=3)
+    old = summary(tale.until(600).store(660, 1, results=0).events, [])
+    assert [(life.node, life.seconds) for life in old.lives] == [("n1", 600.0)]
+    assert (
+        "1 lived for 600 s or longer; most: rss_kb 100000 to 100000, descriptors 50 to 50, threads 22.5 to 26.5"
+        in old.to_text()
+    )
+    assert "rows of the store, early to late: 3 to 3 graphs, 220 to 300 results" in old.to_text()

@@ -10,7 +10,8 @@ from typing import Any
 
 from firesteel.chaos.history import Event
 from firesteel.chaos.invariants import TABLE, Violation
-from firesteel.chaos.invariants.model import Story
+from firesteel.chaos.invariants.growth import MEASURES, Change, Life, long_lives, store_rows
+from firesteel.chaos.invariants.model import Bounds, Story
 
 LOOKED_FOR = 30.0
 """A gap that began so long after a fault is not that fault's."""
@@ -63,6 +64,10 @@ class Report:
     """From the healing of the last fault of a round until the cluster answered."""
     election: Times = field(default_factory=lambda: Times(0, None, None))
     """From a fault that hit nodes, store or network until a node named a new leader."""
+    lives: list[Life] = field(default_factory=list)
+    """Processes of nodes that lived long enough to say something about growth (I23)."""
+    store: dict[str, Change] = field(default_factory=dict)
+    """Rows of the store while the load ran."""
     settled: bool = False
     violations: list[Violation] = field(default_factory=list)
 
@@ -122,9 +127,18 @@ class Report:
             ("nobody answered for", str(self.gaps)),
             ("from a fault until a new leader is named", str(self.election)),
             ("reachable after the last fault of a round", str(self.recovery)),
+            ("growth of nodes (I23)", self._growth()),
+            ("rows of the store, early to late", ", ".join(f"{c} {k}" for k, c in self.store.items()) or "not seen"),
             ("violations", str(len(self.violations))),
         ]
         return [*rows[:3], ("faults not possible here", skipped), *rows[3:]] if skipped else rows
+
+    def _growth(self) -> str:
+        if not self.lives:
+            return f"not judged: no node lived for {Bounds().soak:.0f} s"
+        most = [max((life.changes[what] for life in self.lives), key=lambda c: c.growth) for what in MEASURES]
+        worst = ", ".join(f"{what} {change}" for what, change in zip(MEASURES, most, strict=True))
+        return f"{len(self.lives)} lived for {min(life.seconds for life in self.lives):.0f} s or longer; most: {worst}"
 
 
 def summary(events: Sequence[Event], violations: Sequence[Violation]) -> Report:
@@ -150,6 +164,8 @@ def summary(events: Sequence[Event], violations: Sequence[Violation]) -> Report:
         gaps=Times.of(_gaps(story)),
         recovery=Times.of(e["seconds"] for e in story.by_kind["recovered"] if e.get("seconds") is not None),
         election=Times.of(_elections(story)),
+        lives=long_lives(story, Bounds()),
+        store=store_rows(story),
         settled=story.settled is not None,
         violations=list(violations),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from firesteel.chaos.history import Event
-from firesteel.chaos.invariants import attempts, cleanup, leadership, results, submissions
+from firesteel.chaos.invariants import attempts, cleanup, growth, leadership, results, submissions
 from firesteel.chaos.invariants.model import Bounds, Story, Violation
 
 __all__ = ["TABLE", "Bounds", "Invariant", "Violation", "check"]
@@ -89,7 +89,7 @@ TABLE: tuple[Invariant, ...] = (
         "I23",
         "nothing grows without bound",
         "memory, descriptors and threads of processes that lived long; rows of the store",
-        cleanup.i23,
+        growth.i23,
     ),
     Invariant("I24", "without a quorum no leader", "epochs while a fault takes the quorum away", leadership.i24),
     Invariant("I25", "mixed versions keep all of this", "nothing yet: there is one version"),

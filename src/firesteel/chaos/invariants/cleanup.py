@@ -1,4 +1,4 @@
-"""What is left, what must not be lost, and what came out: I12, I13, I14, I15, I21, I23."""
+"""What is left, what must not be lost, and what came out: I12, I13, I14, I15, I21."""
 
 from __future__ import annotations
 
@@ -96,36 +96,3 @@ def i21(story: Story, bounds: Bounds) -> Iterator[Violation]:
         if event is not None:
             (alive.add if event["alive"] else alive.discard)(event["engine"])
             over = (over if over is not None else at) if len(alive) > bounds.engines else None
-
-
-def i23(story: Story, bounds: Bounds) -> Iterator[Violation]:
-    """No node grows, compared within the life of one process: the last quarter of it with the second."""
-    lives: dict[int, list[Event]] = {}
-    for event in story.by_kind["node"]:
-        if event.get("pid") is not None and event.get("rss_kb") is not None:
-            lives.setdefault(event["pid"], []).append(event)
-    limits = {
-        "rss_kb": bounds.rss_growth_kb,
-        "descriptors": bounds.descriptor_growth,
-        "threads": bounds.thread_growth,
-    }
-    for seen in lives.values():
-        length = seen[-1].at - seen[0].at
-        if length < bounds.soak:
-            continue
-        early = [e for e in seen if length * 0.25 <= e.at - seen[0].at <= length * 0.5]
-        late = [e for e in seen if e.at - seen[0].at >= length * 0.75]
-        if not early or not late:
-            continue
-        for what, limit in limits.items():
-            growth = min(e[what] for e in late) - max(e[what] for e in early)
-            if growth > limit:
-                text = f"{what} of node {seen[0]['node']} grew by {growth} in {length:.0f} s; {limit} are allowed"
-                yield Violation("I23", None, text, seen[-1].at)
-    # Results stay by design; what belongs to jobs must go with them.
-    if story.settled is not None and story.by_kind["store"] and not story.settled["open"]:
-        rows = story.by_kind["store"][-1].get("rows") or {}
-        late_look = story.by_kind["store"][-1].at > story.settled.at + bounds.clean
-        left = {k: rows.get(k, 0) for k in ("graphs", "jobs") if rows.get(k)}
-        if left and late_look:
-            yield Violation("I23", None, f"every job has ended, and the store holds {left}", story.end)

@@ -41,9 +41,9 @@ class Bounds:
     """The most there may be; None when that is not known."""
     soak: float = 240.0
     """A process that lived for less says nothing about growth (I23)."""
-    rss_growth_kb: int = 64 * 1024
-    descriptor_growth: int = 64
-    thread_growth: int = 24
+    rss_growth_kb: int = 32 * 1024
+    descriptor_growth: int = 32
+    thread_growth: int = 16
 
 
 @dataclass(frozen=True, slots=True)
