@@ -25,7 +25,8 @@ from firesteel.entrypoint.__main__ import main
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.election import SqlLeaderElectionDriver
-from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.jobmaster.local.executor import LocalAttemptExecutor
+from firesteel.jobmaster.local.settling import AttemptSettling
 from firesteel.jobmaster.master import JobMaster
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -59,10 +60,10 @@ def started_twice() -> None:
     """A new leader starts another attempt, and lets the one that runs go on."""
     restarted_on_adoption()
 
-    def fence(self: LocalAttemptExecutor, attempt: Any, *_: Any) -> AttemptResult:
+    def fence(self: AttemptSettling, attempt: Any, *_: Any) -> AttemptResult:
         return AttemptResult(AttemptState.FAILED)
 
-    _put(LocalAttemptExecutor, "_fence", fence)
+    _put(AttemptSettling, "fence", fence)
 
 
 def result_overwritten() -> None:

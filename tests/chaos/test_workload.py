@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -242,35 +241,28 @@ def test_calls_are_written_down_before_and_after(tmp_path: Path, error: Firestee
 class FakeAttempt:
     """Files as a driver leaves them; the process is a real one."""
 
-    def __init__(self, jobs: Path, number: int, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, jobs: Path, number: int, process: ProcessIdentity) -> None:
         self.root = jobs / JOB / "attempts" / str(number)
         self.root.mkdir(parents=True)
         self.names(process)
 
-    def names(self, process: subprocess.Popen[bytes]) -> None:
-        identity = ProcessIdentity.of(process.pid)
-        assert identity is not None
-        (self.root / "driver.json").write_text(json.dumps({"pid": identity.pid, "started": identity.started}))
+    def names(self, process: ProcessIdentity) -> None:
+        (self.root / "driver.json").write_text(json.dumps({"pid": process.pid, "started": process.started}))
 
     def finish(self) -> None:
         (self.root / "result.json").write_text("{}")
 
 
+Sleeper = Callable[[], ProcessIdentity]
+
+
 @pytest.fixture
-def sleeper() -> Any:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+def sleeper() -> Iterator[Sleeper]:
+    with contextlib.ExitStack() as started:
+        yield lambda: started.enter_context(sleeping.sleeper())
 
 
-def test_drivers_are_seen_to_come_and_go(tmp_path: Path, sleeper: Any) -> None:
+def test_drivers_are_seen_to_come_and_go(tmp_path: Path, sleeper: Sleeper) -> None:
     drivers = Drivers(tmp_path)
     assert drivers.look() == []
     process = sleeper()
@@ -288,7 +280,7 @@ def test_drivers_are_seen_to_come_and_go(tmp_path: Path, sleeper: Any) -> None:
     assert (seen.attempt, seen.working) == (2, True)
 
 
-def test_driver_that_goes_on_or_dies_works_no_more(tmp_path: Path, sleeper: Any) -> None:
+def test_driver_that_goes_on_or_dies_works_no_more(tmp_path: Path, sleeper: Sleeper) -> None:
     drivers = Drivers(tmp_path)
     first = FakeAttempt(tmp_path, 1, sleeper())
     drivers.look()
@@ -297,23 +289,23 @@ def test_driver_that_goes_on_or_dies_works_no_more(tmp_path: Path, sleeper: Any)
     process = sleeper()
     FakeAttempt(tmp_path, 2, process)
     assert [d.attempt for d in drivers.look()] == [2]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.signal(signal.SIGKILL)
+    assert process.wait(20)
     assert [(d.attempt, d.working) for d in drivers.look()] == [(2, False)]
 
 
-def test_driver_whose_place_another_took_is_seen_to_have_gone(tmp_path: Path, sleeper: Any) -> None:
+def test_driver_whose_place_another_took_is_seen_to_have_gone(tmp_path: Path, sleeper: Sleeper) -> None:
     drivers = Drivers(tmp_path)
     process, other = sleeper(), sleeper()
     attempt = FakeAttempt(tmp_path, 1, process)
     drivers.look()
-    process.kill()
-    process.wait()
+    process.signal(signal.SIGKILL)
+    assert process.wait(20)
     attempt.names(other)
     assert [(d.process.pid, d.working) for d in drivers.look()] == [(process.pid, False), (other.pid, True)]
 
 
-def test_end_of_one_comes_before_the_beginning_of_the_next(tmp_path: Path, sleeper: Any) -> None:
+def test_end_of_one_comes_before_the_beginning_of_the_next(tmp_path: Path, sleeper: Sleeper) -> None:
     drivers = Drivers(tmp_path)
     first = FakeAttempt(tmp_path, 1, sleeper())
     drivers.look()
@@ -322,7 +314,7 @@ def test_end_of_one_comes_before_the_beginning_of_the_next(tmp_path: Path, sleep
     assert [(d.attempt, d.working) for d in drivers.look()] == [(1, False), (2, True)]
 
 
-def test_ancestors_and_usage(sleeper: Any) -> None:
+def test_ancestors_and_usage(sleeper: Sleeper) -> None:
     process = sleeper()
     assert ancestor(process.pid, {os.getpid()}) == os.getpid()
     assert ancestor(process.pid, {process.pid, os.getpid()}) == process.pid
@@ -332,8 +324,8 @@ def test_ancestors_and_usage(sleeper: Any) -> None:
     assert used["rss_kb"] > 1000
     assert used["threads"] >= 1
     assert used["descriptors"] >= 3
-    process.kill()
-    process.wait()
+    process.signal(signal.SIGKILL)
+    assert process.wait(20)
     assert usage(process.pid) is None
 
 

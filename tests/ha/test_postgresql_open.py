@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Connection, text
 from tests.ha.postgresql_nodes import a_cluster, database_of, lead, node
 from tests.support.postgresql import PASSWORD, QUOTED_PASSWORD, PostgreSqlServer, servers, url_of
+from tests.support.waiting import until
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
 from firesteel.ha.protocols import Stored
@@ -78,14 +79,14 @@ def test_nobody_there_is_out_of_reach_and_not_broken() -> None:
 
 
 def test_server_that_comes_up_a_little_later_is_waited_for(
-    postgresql: PostgreSqlServer, monkeypatch: pytest.MonkeyPatch
+    postgresql: PostgreSqlServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(services_module, "OPENING_SECONDS", 60.0)
 
     async def main() -> None:
         await asyncio.to_thread(postgresql.stop)
         opening = asyncio.create_task(opened_and_closed(postgresql.url))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(until, lambda: "tried again in" in caplog.text, "it was not tried")
         assert not opening.done()
         await asyncio.to_thread(postgresql.start)
         await opening

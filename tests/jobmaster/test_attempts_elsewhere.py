@@ -17,7 +17,7 @@ from firesteel.errors import AttemptElsewhereError
 from firesteel.files import private_dir, write_json
 from firesteel.hosts import Host, Whereabouts, this_host
 from firesteel.jobmaster.executor import Presence
-from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 

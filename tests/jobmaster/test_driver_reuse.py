@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Cluster, graph_of
-from tests.jobmaster.test_local_executor import Leader, leading, numbers, until
+from tests.jobmaster.local_attempts import Leader, leading, numbers, until
 
 from firesteel.config import Configuration
 from firesteel.driver import children

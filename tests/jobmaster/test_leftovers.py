@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Cluster, graph_of
-from tests.jobmaster.test_local_executor import Leader, leading
+from tests.jobmaster.local_attempts import Leader, leading
 
 from firesteel.driver.attempt import AttemptState
 from firesteel.driver.pool import DriverPool

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
-from tests.jobmaster.test_local_executor import Leader, dead, fake_engine, leading, locked, numbers, prepared, taken
+from tests.jobmaster.local_attempts import Leader, dead, fake_engine, leading, locked, numbers, prepared, taken
 
 from firesteel.config import Configuration
 from firesteel.driver import claim
@@ -40,8 +40,8 @@ torn = pytest.mark.parametrize("raw", TORN.values(), ids=TORN.keys())
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("firesteel.jobmaster.local_executor.CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr("firesteel.jobmaster.local_executor.FIND_SECONDS", 0.1)
+    monkeypatch.setattr("firesteel.jobmaster.local.settling.CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr("firesteel.jobmaster.local.executor.FIND_SECONDS", 0.1)
     yield
     # Threads that wait for themselves would keep the run from ending. There are none, unless a test here has failed.
     for guard in list(claim._GUARDS.values()):

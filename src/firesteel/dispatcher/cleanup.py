@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from firesteel.concurrency import Backoff, retry
+from firesteel.dispatcher.details import JobDetails
+from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError
-from firesteel.types import JobID
+from firesteel.types import AttemptId, JobID
 
 logger = logging.getLogger(__name__)
 
@@ -47,3 +49,49 @@ class ResourceCleaner:
 
         await retry(once, self._backoff, on=(Exception,), but_not=(FencingError,), what=f"the clean-up of job {job_id}")
         logger.info("job %s: clean", job_id)
+
+
+class JobCleanup:
+    """What there is to do, on the services of one leadership."""
+
+    def __init__(self, services: DispatcherServices, details: JobDetails) -> None:
+        self._services = services
+        self._details = details
+
+    def cleaner(self) -> ResourceCleaner:
+        services, options = self._services, self._services.configuration.cleanup_strategy
+        return ResourceCleaner(
+            [
+                CleanupStep("archive", self._archive),
+                CleanupStep("history", self._write_history),
+                CleanupStep("outputs", self._clear_outputs),
+                CleanupStep("attempts", self._forget_attempts),
+                CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
+                CleanupStep("graph", lambda job: services.graphs.delete(job, epoch=services.epoch)),
+                CleanupStep("clean mark", lambda job: services.results.mark_clean(job, epoch=services.epoch)),
+            ],
+            Backoff(options.initial_backoff, options.max_backoff),
+        )
+
+    async def _archive(self, job_id: JobID) -> None:
+        result = self._services.results.get(job_id)
+        if result is not None and job_id not in self._services.finished:
+            await self._services.finished.put(job_id, result.ended_at, await self._details.at_the_end(result))
+
+    async def _write_history(self, job_id: JobID) -> None:
+        """The archive shows what the live view showed last (I26)."""
+        data = await self._services.finished.get(job_id)
+        if data is not None:
+            await self._services.archivist.archive(job_id, data)
+
+    async def _clear_outputs(self, job_id: JobID) -> None:
+        result = self._services.results.get(job_id)
+        described = await self._details.described(job_id)
+        if described is not None and result is not None:
+            self._services.guard()
+            await self._services.clear_outputs(described[0], result)
+
+    async def _forget_attempts(self, job_id: JobID) -> None:
+        for number in await self._services.executor.attempts(job_id):
+            self._services.guard()
+            await self._services.executor.forget(AttemptId(job_id, number))

@@ -7,7 +7,6 @@ stores before anybody is told of it; what is only here can be worked out again f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from firesteel.blob.keys import BlobKey
-from firesteel.concurrency import Backoff, OwnedTasks
-from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
+from firesteel.concurrency import OwnedTasks
+from firesteel.dispatcher.cleanup import JobCleanup
+from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.dispatcher.managed_job import ManagedJob, let_go
 from firesteel.dispatcher.operations import Operations
 from firesteel.dispatcher.overrides import check_resources, with_overrides
+from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
+from firesteel.dispatcher.parking import park, put_away
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import (
     DuplicateJobError,
@@ -32,22 +34,18 @@ from firesteel.errors import (
     StoreError,
     VersionConflictError,
 )
-from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.artifacts import blob_refs
 from firesteel.jobmaster.events import Subscription, state_event
-from firesteel.jobmaster.execution_graph import bare, execution_graph, makes_sense
-from firesteel.jobmaster.machine import JobState
-from firesteel.jobmaster.runner import JobManagerRunner, fence_all
+from firesteel.jobmaster.runner import JobManagerRunner
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import NO_JOB, Operation, OperationKind
-from firesteel.stores.parked import Parked
 from firesteel.stores.uploads import Upload
-from firesteel.types import AttemptId, JobID
+from firesteel.types import JobID
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -57,8 +55,6 @@ PROGRESS_SECONDS = 1.0
 """How often it is told how many jobs of earlier leaders are taken over."""
 TAKEN_OVER_TOGETHER = 16
 """Jobs of earlier leaders that are begun with in one turn of the event loop: there may be thousands, and requests wait."""
-LAST_WORDS_SECONDS = 5.0
-"""How long the row counts of a job that has just ended are waited for."""
 
 
 @dataclass(slots=True)
@@ -95,27 +91,15 @@ class Dispatcher:
         """Clean-ups that are under way."""
         self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
         """Jobs that cannot be read, until they have their result."""
-        self._rows: dict[JobID, tuple[JobResult, JobOverview]] = {}
-        """See `_ended`."""
+        self._ended = EndedJobs(services.results)
         self._tasks = OwnedTasks("dispatcher", on_error)
         self._operations = Operations(services, self._jobs, self._tasks)
         self._masters = services.for_job_masters()
         self._closed = False
         self._ending = False
         """The node was asked to end: what it would accept now, nobody would run."""
-        cleanup = services.configuration.cleanup_strategy
-        self._cleaner = ResourceCleaner(
-            [
-                CleanupStep("archive", self._archive),
-                CleanupStep("history", self._write_history),
-                CleanupStep("outputs", self._clear_outputs),
-                CleanupStep("attempts", self._forget_attempts),
-                CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
-                CleanupStep("graph", lambda job: services.graphs.delete(job, epoch=services.epoch)),
-                CleanupStep("clean mark", lambda job: services.results.mark_clean(job, epoch=services.epoch)),
-            ],
-            Backoff(cleanup.initial_backoff, cleanup.max_backoff),
-        )
+        self._details = JobDetails(services, self._jobs)
+        self._cleaner = JobCleanup(services, self._details).cleaner()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -297,134 +281,30 @@ class Dispatcher:
         self._jobs.pop(job_id, None)
         self._terminating.pop(job_id, None)
 
-    async def _described(self, job_id: JobID) -> tuple[Submission, JobState] | None:
-        """What is still known of an ended job: from memory, or from the stores after a failover."""
-        if (job := self._jobs.get(job_id)) is not None and job.state is not None:
-            return job.submission, job.state
-        try:
-            submission = await self._services.graphs.get(job_id)
-            record = await self._services.records.get(job_id)
-            if submission is None:
-                return None
-            restart = submission.graph.settings.restart
-            state = JobState.of_record(restart, self._masters.history_size, record) if record else JobState(restart)
-        except Exception as error:
-            if isinstance(error, StoreError) and not isinstance(error, UnreadableRecordError):
-                raise
-            # Poison: its result says so, there is nothing more to show.
-            logger.warning("job %s cannot be described: %s", job_id, error)
-            return None
-        return submission, state
-
-    async def _archive(self, job_id: JobID) -> None:
-        result = self._services.results.get(job_id)
-        if job_id in self._services.finished or result is None:
-            return
-        described = await self._described(job_id)
-        if described is None:
-            data = bare(result)
-        else:
-            submission, state = described
-            await self._tidied(job_id, state)
-            progress = await self._progress(job_id, state)
-            data = execution_graph(submission, state, progress, now=self._services.now(), result=result)
-        await self._services.finished.put(job_id, result.ended_at, data)
-
-    async def _write_history(self, job_id: JobID) -> None:
-        """The archive shows what the live view showed last (I26)."""
-        data = await self._services.finished.get(job_id)
-        if data is not None:
-            await self._services.archivist.archive(job_id, data)
-
-    async def _clear_outputs(self, job_id: JobID) -> None:
-        result = self._services.results.get(job_id)
-        described = await self._described(job_id)
-        if described is not None and result is not None:
-            self._services.guard()
-            await self._services.clear_outputs(described[0], result)
-
-    async def _forget_attempts(self, job_id: JobID) -> None:
-        for number in await self._services.executor.attempts(job_id):
-            self._services.guard()
-            await self._services.executor.forget(AttemptId(job_id, number))
-
     async def _park_surely(self, job_id: JobID, reason: str) -> None:
         parking = self._parking.setdefault(job_id, asyncio.get_running_loop().create_future())
         try:
-            result = await self._services.persistently(lambda: self._park(job_id, reason), f"parking job {job_id}")
+            result = await self._services.persistently(
+                lambda: park(self._services, job_id, reason), f"parking job {job_id}"
+            )
+            self._start_cleanup(job_id)
             parking.set_result(result)
         finally:
             self._parking.pop(job_id, None)
             let_go(parking)
 
-    async def _park(self, job_id: JobID, reason: str) -> JobResult:
-        """A job that cannot be read ends FAILED, with its bytes kept aside; it never stops the others."""
-        services = self._services
-        for path, raw in (
-            (f"graphs/{job_id}", await services.graphs.raw(job_id)),
-            (f"jobs/{job_id}", await services.records.raw(job_id)),
-            (f"results/{job_id}", await services.results.raw(job_id)),
-        ):
-            if raw is not None:
-                await services.parked.put(Parked(job_id, path, raw, reason, services.now()), epoch=services.epoch)
-        # Whatever an earlier leader started for it must not run on unseen.
-        await fence_all(job_id, services.executor, services.guard, services.backoff)
-        now = services.now()
-        failure = Failure(FailureKind.INTERNAL, f"what was stored of the job cannot be read: {reason}")
-        result = JobResult(
-            job_id=job_id,
-            name=job_id,
-            status=JobStatus.FAILED,
-            failure=failure,
-            submitted_at=now,
-            started_at=None,
-            ended_at=now,
-            attempts=0,
-            restarts=0,
-            digest="",
-            note="parked",
-        )
-        await services.results.replace_unreadable(result, epoch=services.epoch)
-        logger.error("job %s was parked: %s", job_id, reason)
-        self._start_cleanup(job_id)
-        return result
-
     async def _put_away(self, name: str, reason: str) -> None:
-        """Something that stands among the graphs and is none: kept aside, and out of the way."""
-        services = self._services
-
-        async def once() -> None:
-            raw = await services.graphs.raw(JobID(name))
-            if raw is not None:
-                parked = Parked(JobID(name), f"graphs/{name}", raw, reason, services.now())
-                await services.parked.put(parked, epoch=services.epoch)
-                await services.graphs.delete(JobID(name), epoch=services.epoch)
-
-        await self._services.persistently(once, f"putting graphs/{name} aside")
-        logger.error("graphs/%s is no job and was put aside: %s", name, reason)
+        await self._services.persistently(
+            lambda: put_away(self._services, name, reason), f"putting graphs/{name} aside"
+        )
 
     # -- questions ------------------------------------------------------------------------------------------------
 
     async def list_jobs(self) -> Sequence[JobOverview]:
         self._check_leading()
-        rows = self._ended()
-        rows += [_live(j) for j in self._jobs.values() if not j.result.done()]
         now = self._services.now()
-        rows += [JobOverview(j, j, JobStatus.RECONCILING, now, None, 0, 0, now) for j in self._parking]
-        return rows
-
-    def _ended(self) -> list[JobOverview]:
-        """Rows of ended jobs, each made once: there may be tens of thousands, and a result never changes."""
-        results = self._services.results.all()
-        if len(self._rows) > 2 * len(results):
-            self._rows.clear()  # most of them were forgotten
-        return [self._row(r) for r in results]
-
-    def _row(self, result: JobResult) -> JobOverview:
-        made = self._rows.get(result.job_id)
-        if made is None or made[0] is not result:  # an id that was forgotten may be used again
-            made = self._rows[result.job_id] = (result, _overview(result))
-        return made[1]
+        live = (live_row(j) for j in self._jobs.values() if not j.result.done())
+        return [*self._ended.rows(), *live, *(unread_row(j, now) for j in self._parking)]
 
     def owner_of(self, job_id: JobID) -> str:
         self._check_leading()
@@ -440,38 +320,10 @@ class Dispatcher:
 
     async def request_job(self, job_id: JobID) -> dict[str, Any]:
         self._check_leading()
-        job = self._jobs.get(job_id)
-        if job is not None and not job.result.done():
-            state = job.shown
-            progress = await self._progress(job_id, state)
-            return execution_graph(job.submission, state, progress, now=self._services.now())
-        result = self._services.results.get(job_id)
-        found = await self._services.finished.get(job_id)
-        if found is not None:
-            if makes_sense(found, job_id):
-                return found
-            logger.warning("the details of job %s make no sense and are not shown", job_id)
-            if result is not None:
-                return bare(result)
-        if result is None:
+        found = await self._details.of(job_id)
+        if found is None:
             raise _unknown(job_id)
-        described = await self._described(job_id)
-        if described is None:
-            return bare(result)
-        submission, state = described
-        await self._tidied(job_id, state)
-        progress = await self._progress(job_id, state)
-        return execution_graph(submission, state, progress, now=self._services.now(), result=result)
-
-    async def _tidied(self, job_id: JobID, state: JobState) -> None:
-        """Give the driver of a job that has just ended the time to tell the last of it."""
-        if state.attempt:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS_SECONDS):
-                    await self._services.executor.tidied(AttemptId(job_id, state.attempt))
-
-    async def _progress(self, job_id: JobID, state: JobState) -> Mapping[str, Any]:
-        return await self._services.executor.progress(AttemptId(job_id, state.attempt)) if state.attempt else {}
+        return found
 
     async def request_job_status(self, job_id: JobID) -> JobStatus:
         self._check_leading()
@@ -722,37 +574,3 @@ async def _all_reconciled(jobs: Sequence[ManagedJob]) -> None:
 
 def _unknown(job_id: JobID) -> JobNotFoundError:
     return JobNotFoundError(f"no job {job_id} is known here")
-
-
-def _overview(r: JobResult) -> JobOverview:
-    return JobOverview(
-        r.job_id,
-        r.name,
-        r.status,
-        r.submitted_at,
-        r.ended_at,
-        r.attempts,
-        r.restarts,
-        r.ended_at,
-        r.owner,
-        r.mode,
-        r.vertices,
-    )
-
-
-def _live(job: ManagedJob) -> JobOverview:
-    state = job.shown
-    submission, graph = job.submission, job.submission.graph
-    return JobOverview(
-        submission.job_id,
-        graph.name,
-        state.status,
-        submission.submitted_at,
-        None,
-        state.attempt,
-        state.restarts,
-        state.timestamps.get(state.status.value, submission.submitted_at),
-        submission.owner,
-        graph.mode.value,
-        len(graph.vertices),
-    )

@@ -67,6 +67,8 @@ def run(
         watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph))
         watch.run()
     except BaseException:
+        # Whatever it was is raised again below. A query that cannot be stopped here ends with the session, which the leader
+        # releases before anything follows.
         with contextlib.suppress(Cancelled):
             for query in queries.values():
                 with contextlib.suppress(Exception):
@@ -82,6 +84,7 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
     try:
         return checkpoints.batches(sink, spec).committed
     except Exception:
+        # Only told, never acted upon: the next attempt reads the checkpoint itself.
         return committed.get(sink.name, checkpoints.NONE)
 
 

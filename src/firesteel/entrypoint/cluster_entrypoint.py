@@ -37,7 +37,7 @@ from firesteel.files import private_dir
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.local_executor import LocalAttemptExecutor
+from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door

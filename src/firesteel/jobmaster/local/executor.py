@@ -1,10 +1,4 @@
-"""Attempts as driver processes on this host.
-
-All that must outlive the control plane is in the attempt directories (`root/<job id>/attempts/<n>`); what is kept here, per
-running attempt, is a process handle, for the sake of its exit code. The order of writes is what makes a crash harmless at any
-line: the spec before the driver, the end of all Spark work before a result in the name of a driver that died. See
-`driver.claim` for why two leaders that both believe to lead can do each other no harm here.
-"""
+"""The `AttemptExecutor` of this host: all that waits for attempts, on the event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +7,9 @@ import contextlib
 import logging
 import shutil
 import signal
-import sys
-import threading
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,24 +18,25 @@ from typing import Any, TypeVar
 from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.config import Configuration
 from firesteel.driver import checkpoints
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptState
 from firesteel.driver.bell import Bell
-from firesteel.driver.claim import LOCK, NOT_MINE, claimed, holder
+from firesteel.driver.claim import NOT_MINE, holder
 from firesteel.driver.events import ProgressTail
-from firesteel.driver.gateway import Gateway, end_jvms, start_gateway
 from firesteel.driver.harvest_budget import forget_old_books
-from firesteel.driver.lifecycle import call_off, is_over, kill, result_of, spec_of, write_intent
+from firesteel.driver.lifecycle import call_off, is_over, kill, spec_of
 from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.driver.watch import ended
-from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
-from firesteel.files import private_dir, tail
+from firesteel.errors import FiresteelError
+from firesteel.files import private_dir
 from firesteel.hosts import Whereabouts, this_host
-from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
-from firesteel.jobmaster.plan import RunPlan
+from firesteel.jobmaster.local import settling
+from firesteel.jobmaster.local.launcher import AttemptLauncher
+from firesteel.jobmaster.local.processes import AttemptProcesses
+from firesteel.jobmaster.local.settling import AttemptSettling
 from firesteel.jobmaster.together import Together
-from firesteel.processes import ProcessIdentity, group_of
+from firesteel.processes import ProcessIdentity
 from firesteel.savepoint.dispose import dispose
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.take import abandon, find, prepare, take
@@ -56,18 +47,9 @@ logger = logging.getLogger(__name__)
 
 THREADS = 16
 """For files, forks and helpers; a running attempt needs none of them."""
-CLAIM_POLL_SECONDS = 0.5
-CLAIM_SECONDS = 5.0
-"""How long a driver may take from its fork until it has taken its attempt, and how long a fence waits for a holder."""
 FIND_SECONDS = 0.5
 CANCEL_SECONDS = 6.0
 """The longest grace after a cancel: what follows must be over ten seconds after the cancel was asked for."""
-RELEASE_SECONDS = 3.5
-LAST_QUIET_SECONDS = 2.0
-"""The last look at what an attempt may have left, which nobody waits for, takes its time (see spark.leftovers)."""
-PATIENT_RELEASE_SECONDS = 10.0
-"""How long the end of a session is waited for when nothing may go on without it, on an engine that is busy."""
-TIDY_SECONDS = 2.0
 DRIVER_TIDY_SECONDS = 15.0
 """How long a driver that has written its result may take to be gone; it ends itself before that."""
 CHECKPOINT_POLL_SECONDS = 0.2
@@ -94,12 +76,10 @@ class LocalAttemptExecutor:
         """
         self._files = files
         self._configuration = configuration
-        self._whereabouts = Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts))
-        self._root = root.absolute()
-        self._python = str(configuration.driver.python or sys.executable)
-        self._lent = pool
-        self._own: DriverPool | None = None
-        self._pool_lock = threading.Lock()
+        whereabouts = Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts))
+        self._processes = AttemptProcesses(configuration, root, pool)
+        self._launcher = AttemptLauncher(configuration, self._processes, whereabouts.here)
+        self._settling = AttemptSettling(self._processes, whereabouts, start_timeout=configuration.driver.start_timeout)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="attempts")
         # Apart, so that starts which hang, or a slow object store, never keep a cancel waiting (I10).
         self._urgent = ThreadPoolExecutor(THREADS, thread_name_prefix="attempt-ends")
@@ -107,10 +87,7 @@ class LocalAttemptExecutor:
         self._copies = ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="savepoints")
         self._together = Together(self._threads)
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
-        self._drivers: dict[AttemptId, DriverProcess] = {}
-        """Those that were started here, until their end was seen."""
-        self._gateways: dict[AttemptId, Gateway] = {}
-        self._bell = Bell(self._root, self._heard)
+        self._bell = Bell(self._processes.root, self._heard)
         self._awaited: dict[AttemptId, asyncio.Event] = {}
         """Attempts that somebody waits for; set when the driver rings."""
         self._tidying: dict[AttemptId, asyncio.Task[None]] = {}
@@ -122,26 +99,18 @@ class LocalAttemptExecutor:
 
     async def open(self) -> None:
         """Begin to listen to drivers. Without it their ends are noticed by the end of their processes only."""
-        await self._run(private_dir, self._root)
-        await self._run(forget_old_books, self._root)
+        await self._run(private_dir, self._processes.root)
+        await self._run(forget_old_books, self._processes.root)
         self._bell.open()
 
     async def warm_up(self) -> None:
         """Start the parent of all drivers now rather than with the first attempt."""
-        await self._run(self._pool)
+        await self._run(self._processes.pool)
 
     async def close(self) -> None:
-        def close() -> None:
-            for gateway in list(self._gateways.values()):
-                gateway.hand_over()
-            with self._pool_lock:
-                if self._own is not None:
-                    self._own.close()
-                    self._own = None
-
         self._bell.close()
         await self._tasks.close()
-        await self._run(close)
+        await self._run(self._processes.let_go)
         self._threads.shutdown(wait=False)
         self._urgent.shutdown(wait=False)
         self._copies.shutdown(wait=False, cancel_futures=True)
@@ -168,71 +137,14 @@ class LocalAttemptExecutor:
             deployment = replace(deployment, graph=graph)
         # Listened for from before there is a driver that could ring.
         self._awaited[deployment.attempt] = asyncio.Event()
-        await self._run(self._start, deployment)
-
-    def _start(self, deployment: Deployment) -> None:
-        attempt = deployment.attempt
-        directory = self._directory(attempt)
-        child = self._drivers.get(attempt)
-        if child is not None and not child.exited.done() and child.process.alive:
-            return
-        wished = deployment.graph.settings.directory
-        cwd = Path(wished) if wished and Path(wished).is_dir() else self._root / attempt.job_id
-        gateway: Gateway | None = None
-        try:
-            spec = self._spec(deployment, directory)
-            if not write_intent(directory, spec):
-                return
-            if spec.gateway is not None:
-                gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd)
-                self._gateways[attempt] = gateway
-            self._drivers[attempt] = self._pool().spawn(
-                "attempt",
-                {"directory": str(directory.root)},
-                stdout=directory.stdout,
-                stderr=directory.stderr,
-                cwd=cwd,
-                env={"PYSPARK_PYTHON": self._python, "PYTHONUNBUFFERED": "1"},
-                reusable=deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph),
-                timeout=self._configuration.driver.start_timeout,
-            )
-        except (OSError, FiresteelError) as error:
-            if gateway is not None:
-                self._drop_gateway(attempt, grace=0)
-            if isinstance(error, FiresteelError):
-                raise
-            raise FiresteelError(
-                f"attempt {attempt} cannot be started in {directory.root}: {error} — make sure that the directory can be "
-                "written to and has room"
-            ) from error
-
-    def _spec(self, deployment: Deployment, directory: AttemptDirectory) -> AttemptSpec:
-        job_id = deployment.attempt.job_id
-        # A name of its own for each start: a leader that was paused while it started a JVM shall not get in our way.
-        jvm = None if deployment.engine else str(directory.root / f"jvm-{uuid.uuid4().hex[:8]}")
-        return AttemptSpec(
-            attempt=deployment.attempt,
-            graph=deployment.graph,
-            engine=deployment.engine,
-            gateway=jvm,
-            checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{job_id}",
-            default_parallelism=self._configuration.parallelism.default,
-            spark=self._configuration.spark,
-            host=str(self._whereabouts.here),
-        )
-
-    def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:
-        assert graph.script is not None
-        classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
-        plan = RunPlan.of(graph.model_copy(update={"vertices": (classic,)}), self._configuration)
-        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd)
+        await self._run(self._launcher.launch, deployment)
 
     # -- finding and waiting --------------------------------------------------------------------------------------
 
     async def find(self, attempt: AttemptId) -> Presence:
         """See AttemptExecutor. An attempt that was called off, or whose driver died without a result, is RUNNING: `wait`
         gives it its result."""
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         deadline = time.monotonic() + FIND_SECONDS
         while True:
             presence = await self._together.run(partial(_presence, directory))
@@ -245,11 +157,11 @@ class LocalAttemptExecutor:
 
     async def wait(self, attempt: AttemptId) -> AttemptResult:
         """See AttemptExecutor. While an engine that may still work for the attempt does not answer, this goes on."""
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         delays = Backoff(0.2, 5.0).delays()
-        deadline = time.monotonic() + CLAIM_SECONDS
+        deadline = time.monotonic() + settling.CLAIM_SECONDS
         while True:
-            child = self._drivers.get(attempt)
+            child = self._processes.drivers.get(attempt)
             driver = child.process if child else await self._together.run(directory.read_driver)
             if driver is None and time.monotonic() < deadline and not await self._run(is_over, directory):
                 await asyncio.sleep(POLL_SECONDS)
@@ -260,10 +172,10 @@ class LocalAttemptExecutor:
             ending = await _exit_of(child) if child else None
             if ending is not None and ending.status == NOT_MINE:
                 # The attempt is another driver's, or over, or called off.
-                await self._run(self._dismiss, attempt, child)
+                await self._run(self._processes.dismiss, attempt, child)
                 continue
             try:
-                result = await self._run(self._settle, attempt, ending)
+                result = await self._run(self._settling.settle, attempt, ending)
             except (FiresteelError, OSError) as error:
                 logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
                 result = None
@@ -291,7 +203,7 @@ class LocalAttemptExecutor:
                     rung.cancel()
                 if told.is_set() and not gone.done():
                     told.clear()
-                    result = await self._together.run(self._directory(attempt).read_result)
+                    result = await self._together.run(self._processes.directory(attempt).read_result)
                     if result is not None and result.state is AttemptState.FINISHED:
                         return result
             return None
@@ -301,7 +213,7 @@ class LocalAttemptExecutor:
 
     async def _done(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
         """Return once `driver` has ended, or is done with the attempt."""
-        child = self._drivers.get(attempt)
+        child = self._processes.drivers.get(attempt)
         gone: asyncio.Future[Any] = asyncio.ensure_future(ended(driver))
         told: asyncio.Future[Any] | None = None
         if child is not None and child.process == driver:
@@ -315,7 +227,7 @@ class LocalAttemptExecutor:
                 await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if told is not None and told.done():
                     return
-                if told is None and await self._together.run(self._directory(attempt).read_driver) != driver:
+                if told is None and await self._together.run(self._processes.directory(attempt).read_driver) != driver:
                     return
         finally:
             gone.cancel()
@@ -330,12 +242,12 @@ class LocalAttemptExecutor:
         """See a driver off whose result is known."""
         try:
             await self._see_off(attempt, driver)
-            if await self._run(self._settle, attempt) is not None:
+            if await self._run(self._settling.settle, attempt) is not None:
                 self._seen_off.add(attempt)
         except (FiresteelError, OSError) as error:
             logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
         finally:
-            self._dismiss(attempt, self._drivers.get(attempt))
+            self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
             self._tidying.pop(attempt, None)
 
     async def _see_off(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
@@ -344,13 +256,7 @@ class LocalAttemptExecutor:
             async with asyncio.timeout(DRIVER_TIDY_SECONDS):
                 await self._done(attempt, driver)
         except TimeoutError:
-            await self._run_urgently(self._end_driver, attempt)
-
-    def _end_driver(self, attempt: AttemptId, grace: float = 0.0) -> None:
-        """End who is still at an attempt that has its result."""
-        for driver, group in self._bound(attempt):
-            driver.wait(grace)
-            kill(driver, group)
+            await self._run_urgently(self._processes.end_drivers, attempt)
 
     def _tidying_failed(self, error: BaseException) -> None:
         logger.error("a driver could not be seen off: %s", error, exc_info=error)
@@ -363,143 +269,33 @@ class LocalAttemptExecutor:
         if attempt in self._seen_off:
             return
         # An earlier leader may have told of the end and died before the driver was gone.
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         driver = await self._run(lambda: directory.read_driver() if directory.result.exists() else None)
         if driver is not None and await self._run(lambda: driver.alive):
             await self._see_off(attempt, driver)
-
-    def _settle(
-        self,
-        attempt: AttemptId,
-        ending: DriverExit | None = None,
-        *,
-        fencing: bool = False,
-        unreachable: bool = False,
-    ) -> AttemptResult | None:
-        """The result of an attempt that has no driver any more; written here if its driver could not.
-
-        None when there is a driver still, or somebody else is at this. Raises EngineLostError when the engine does not
-        answer: as long as the attempt's session may run, it has no result.
-        """
-        directory = self._directory(attempt)
-        private_dir(directory.root)
-        with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
-            if not mine:
-                return None
-            driver = directory.read_driver(claimed=True)
-            # The second look is for user code that closes all descriptors, and the lock with them.
-            if driver is not None and driver.alive:
-                return None
-            result = directory.read_result()
-        # Without the claim: this takes seconds, and a leader that is stopped in the middle of it would keep the next one from
-        # the attempt.
-        if result is None:
-            self._check_is_here(directory)
-        self._end_jvms(attempt, grace=3.0 if result else 0.5)
-        if result is None or result.state is not AttemptState.FINISHED:
-            try:
-                self._release(directory, unreachable=unreachable, patient=fencing)
-            except EngineLostError as error:
-                # A driver that failed because of its engine may not have been able to end its work there. The result stands;
-                # that nothing runs on must be certain before the next attempt.
-                if fencing or result is None:
-                    raise
-                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
-        if result is None:
-            with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
-                # Where no driver had been, one may have come; what it has begun is not ended yet.
-                if not mine or directory.read_driver(claimed=True) != driver:
-                    return None
-                result = directory.read_result()
-                if result is None:
-                    result = result_of(directory, driver, ending)
-                    directory.write_result(result)
-        self._dismiss(attempt, self._drivers.get(attempt))
-        return result
-
-    def _release(
-        self,
-        directory: AttemptDirectory,
-        *,
-        unreachable: bool = False,
-        patient: bool = False,
-        last: bool = False,
-    ) -> None:
-        """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
-        if not directory.driver.exists() or not directory.spec.exists():
-            return
-        if directory.released.exists() and not last:
-            return
-        try:
-            engine = directory.read_spec().engine
-        except FiresteelError as error:
-            # Only the spec knew where the session is. A batch commits nothing without its driver. A streaming query may go
-            # on, until its engine ends or Spark stops it for the next attempt, which starts the same query anew.
-            logger.error("a session is left to end by itself on an engine that is not known any more: %s", error)
-            return
-        if engine is None or (engine.process is not None and not engine.process.alive):
-            return
-        log = directory.root / "release.log"
-        helper = self._pool().spawn(
-            "release",
-            {"directory": str(directory.root), "quiet": LAST_QUIET_SECONDS if last else None},
-            stdout=log,
-            stderr=log,
-            cwd=directory.root,
-            timeout=self._configuration.driver.start_timeout,
-        )
-        try:
-            patience = PATIENT_RELEASE_SECONDS if patient and not unreachable else RELEASE_SECONDS
-            if helper.exited.result(timeout=patience).status == 0:
-                directory.released.touch(mode=0o600)
-                return
-        except FutureTimeout:
-            helper.process.signal(signal.SIGKILL)
-        if unreachable or (engine.process is not None and not engine.process.alive):
-            return
-        raise EngineLostError(
-            f"engine {engine.engine_id} at {engine.address} does not answer, and may still work for the attempt in "
-            f"{directory.root}; end the engine\n{tail(log, lines=3)}"
-        )
-
-    def _end_jvms(self, attempt: AttemptId, *, grace: float) -> None:
-        """End the JVMs of a classic driver that is gone: also those of other leaders, started for this attempt."""
-        self._drop_gateway(attempt, grace=grace)
-        end_jvms(self._directory(attempt).root, grace=grace)
-
-    def _drop_gateway(self, attempt: AttemptId, *, grace: float) -> None:
-        gateway = self._gateways.pop(attempt, None)
-        if gateway is not None:
-            gateway.remove(grace)
-
-    def _dismiss(self, attempt: AttemptId, child: DriverProcess | None) -> None:
-        """Let go of a driver that has ended, unless another was started meanwhile."""
-        if child is not None and self._drivers.get(attempt) is child:
-            del self._drivers[attempt]
-            self._drop_gateway(attempt, grace=0)
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
         """See AttemptExecutor. Over within ten seconds. When the engine does not answer, `fence` will say so."""
-        directory = self._directory(attempt)
-        await self._run_urgently(self._check_is_here, directory)
+        directory = self._processes.directory(attempt)
+        await self._run_urgently(self._settling.check_is_here, attempt)
         if not await self._run_urgently(call_off, directory, guard):
             return
         deadline = time.monotonic() + CANCEL_SECONDS
         grace = min(self._configuration.driver.cancel_timeout, CANCEL_SECONDS)
         # A helper may be needed at the end, when there is no time to wait for its parent to start.
-        warming = asyncio.ensure_future(self._run(self._pool))
+        warming = asyncio.ensure_future(self._run(self._processes.pool))
         warming.add_done_callback(lambda done: done.cancelled() or done.exception())
         while True:
-            for driver, group in await self._run_urgently(self._bound, attempt):
+            for driver, group in await self._run_urgently(self._processes.bound, attempt):
                 driver.signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(grace):
                         await ended(driver)
                 await self._run_urgently(kill, driver, group)
             try:
-                if await self._run_urgently(self._settle, attempt) is not None:
+                if await self._run_urgently(self._settling.settle, attempt) is not None:
                     return
             except (FiresteelError, OSError) as error:
                 logger.warning("attempt %s is cancelled, but not all of its work has ended: %s", attempt, error)
@@ -513,7 +309,7 @@ class LocalAttemptExecutor:
         await self._run_urgently(self._stop, attempt)
 
     def _stop(self, attempt: AttemptId) -> None:
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         if directory.result.exists():
             return
         private_dir(directory.root)
@@ -524,41 +320,7 @@ class LocalAttemptExecutor:
 
     async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
         """See AttemptExecutor."""
-        return await self._run_urgently(self._fence, attempt, unreachable, guard)
-
-    def _fence(self, attempt: AttemptId, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
-        directory = self._directory(attempt)
-        self._check_is_here(directory)
-        # Before anything that can fail: no driver begins this attempt from here on.
-        called_off = call_off(directory, guard)
-        deadline = time.monotonic() + CLAIM_SECONDS
-        while True:
-            # One that has its result is about to go.
-            self._end_driver(attempt, grace=0.0 if called_off else TIDY_SECONDS)
-            result = self._settle(attempt, fencing=True, unreachable=unreachable)
-            if result is not None:
-                return result
-            if time.monotonic() > deadline:
-                if not called_off and (result := directory.read_result()) is not None:
-                    return result
-                raise FiresteelError(
-                    f"attempt {attempt} is held by process {holder(directory.root)}, which neither says that it is its "
-                    "driver nor lets go; if that process hangs, end it"
-                )
-
-    def _bound(self, attempt: AttemptId) -> list[tuple[ProcessIdentity, list[ProcessIdentity]]]:
-        """Each live process that is at the attempt, and will not be at another one after it: they may be ended.
-
-        With each, the processes that it has started. See AttemptDirectory.let_go for why the mark comes first.
-        """
-        directory = self._directory(attempt)
-        if directory.root.is_dir():
-            directory.dismissal.touch(mode=0o600)
-        known = {directory.read_driver()}
-        child = self._drivers.get(attempt)
-        if child is not None and not directory.result.exists():
-            known.add(child.process)  # it may not have taken the attempt yet
-        return [(d, group_of(d)) for d in known if d is not None and d.alive]
+        return await self._run_urgently(self._settling.fence, attempt, unreachable, guard)
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -567,7 +329,7 @@ class LocalAttemptExecutor:
 
         Raises FiresteelError when the attempt ends before that, or its checkpoints cannot be read from here.
         """
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         spec = await self._run(spec_of, directory)
         begun: dict[str, int] | None = None
         while True:
@@ -591,7 +353,7 @@ class LocalAttemptExecutor:
         """See AttemptExecutor. The driver is not asked: what it has committed is in its checkpoints."""
         if attempt is None and not stopped:
             return (await self._copy(find, location)).batches
-        directory = self._directory(attempt) if attempt is not None else None
+        directory = self._processes.directory(attempt) if attempt is not None else None
         alive = None if directory is None else lambda: not is_over(directory)
         return (await self._copy(partial(take, location, alive=alive))).batches
 
@@ -605,7 +367,7 @@ class LocalAttemptExecutor:
 
     async def progress(self, attempt: AttemptId) -> dict[str, Any]:
         """See AttemptExecutor; `query_runs` has the run id of each streaming query by sink."""
-        directory = self._directory(attempt)
+        directory = self._processes.directory(attempt)
         view = self._views.setdefault(attempt, ProgressTail(directory.events))
         over, found = await self._run(_look, directory, view)
         if over:
@@ -616,7 +378,7 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
 
         def numbers() -> list[int]:
-            directory = self._root / job_id / "attempts"
+            directory = self._processes.root / job_id / "attempts"
             return sorted(int(d.name) for d in directory.iterdir() if d.name.isdecimal()) if directory.is_dir() else []
 
         return await self._run(numbers)
@@ -625,65 +387,24 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
 
         def remove() -> None:
-            root = self._root / job_id / "attempts"
+            root = self._processes.root / job_id / "attempts"
             numbers = sorted(int(d.name) for d in root.iterdir() if d.name.isdecimal()) if root.is_dir() else []
             for number in numbers[:-keep]:
-                directory = self._directory(AttemptId(job_id, number))
+                directory = self._processes.directory(AttemptId(job_id, number))
                 if directory.result.exists():
                     shutil.rmtree(directory.root, ignore_errors=True)
 
         await self._run(remove)
 
     async def forget(self, attempt: AttemptId) -> None:
-        """See AttemptExecutor. The spec goes, and with it the engine's token."""
+        """See AttemptExecutor."""
         await self.tidied(attempt)
         self._views.pop(attempt, None)
         self._awaited.pop(attempt, None)
         self._seen_off.discard(attempt)
-        await self._run(self._forget, attempt)
-
-    def _forget(self, attempt: AttemptId) -> None:
-        directory = self._directory(attempt)
-        if not directory.root.is_dir():
-            return
-        if not directory.result.exists():
-            # What keeps a late driver from running this goes away below; a result takes its place.
-            self._fence(attempt)
-        elif (result := directory.read_result()) is not None and result.state is not AttemptState.FINISHED:
-            # Only the spec knows where its session is, and the spec goes away below.
-            self._release(directory, patient=True, last=True)
-        self._end_jvms(attempt, grace=3.0)
-        shutil.rmtree(self._root / attempt.job_id / "artifacts", ignore_errors=True)
-        requests = (directory.stop_request, directory.cancel_request, directory.dismissal)
-        for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
-            file.unlink(missing_ok=True)
-        with claimed(directory.root) as mine:
-            if mine:
-                (directory.root / LOCK).unlink(missing_ok=True)
+        await self._run(self._settling.forget, attempt)
 
     # -- small things ---------------------------------------------------------------------------------------------
-
-    def _check_is_here(self, directory: AttemptDirectory) -> None:
-        """A driver of another host is not dead because no such process is here."""
-        if directory.result.exists():
-            return
-        if (host := self._whereabouts.elsewhere(directory.host(), seen=True)) is not None:
-            raise AttemptElsewhereError(
-                f"the attempt in {directory.root} was started on host {host.name} and can only be ended there; let a node on "
-                f"that host lead, or add {host.name} to high-availability.lost-hosts when it is gone for good"
-            )
-
-    def _directory(self, attempt: AttemptId) -> AttemptDirectory:
-        return AttemptDirectory(self._root / attempt.job_id / "attempts" / str(attempt.number))
-
-    def _pool(self) -> DriverPool:
-        if self._lent is not None:
-            return self._lent
-        with self._pool_lock:
-            if self._own is None:
-                private_dir(self._root)
-                self._own = DriverPool(python=self._python, log=self._root / "drivers.log")
-            return self._own
 
     async def _run_urgently(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._urgent, partial(function, *args))

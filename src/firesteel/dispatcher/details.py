@@ -1,0 +1,89 @@
+"""What can be shown of a job, while it runs and after its end: its execution graph, from memory, the archive or the stores."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.dispatcher.managed_job import ManagedJob
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.errors import StoreError
+from firesteel.jobmaster.execution_graph import bare, execution_graph, makes_sense
+from firesteel.jobmaster.machine import JobState
+from firesteel.stores.codec import UnreadableRecordError
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_results import JobResult
+from firesteel.types import AttemptId, JobID
+
+logger = logging.getLogger(__name__)
+
+LAST_WORDS_SECONDS = 5.0
+"""How long the row counts of a job that has just ended are waited for."""
+
+
+class JobDetails:
+    """`jobs` is the Dispatcher's own table, and only read."""
+
+    def __init__(self, services: DispatcherServices, jobs: Mapping[JobID, ManagedJob]) -> None:
+        self._services = services
+        self._jobs = jobs
+
+    async def of(self, job_id: JobID) -> dict[str, Any] | None:
+        """None when nobody knows the job."""
+        job = self._jobs.get(job_id)
+        if job is not None and not job.result.done():
+            state = job.shown
+            progress = await self._progress(job_id, state)
+            return execution_graph(job.submission, state, progress, now=self._services.now())
+        result = self._services.results.get(job_id)
+        found = await self._services.finished.get(job_id)
+        if found is not None:
+            if makes_sense(found, job_id):
+                return found
+            logger.warning("the details of job %s make no sense and are not shown", job_id)
+            if result is not None:
+                return bare(result)
+        return await self.at_the_end(result) if result is not None else None
+
+    async def at_the_end(self, result: JobResult) -> dict[str, Any]:
+        """Of a job that has its result, from what is left of it."""
+        described = await self.described(result.job_id)
+        if described is None:
+            return bare(result)
+        submission, state = described
+        await self._tidied(result.job_id, state)
+        progress = await self._progress(result.job_id, state)
+        return execution_graph(submission, state, progress, now=self._services.now(), result=result)
+
+    async def described(self, job_id: JobID) -> tuple[Submission, JobState] | None:
+        """What is still known of an ended job: from memory, or from the stores after a failover."""
+        if (job := self._jobs.get(job_id)) is not None and job.state is not None:
+            return job.submission, job.state
+        try:
+            submission = await self._services.graphs.get(job_id)
+            record = await self._services.records.get(job_id)
+            if submission is None:
+                return None
+            restart = submission.graph.settings.restart
+            size = self._services.configuration.jobmanager.exception_history_size
+            state = JobState.of_record(restart, size, record) if record else JobState(restart)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, UnreadableRecordError):
+                raise
+            # Poison: its result says so, there is nothing more to show.
+            logger.warning("job %s cannot be described: %s", job_id, error)
+            return None
+        return submission, state
+
+    async def _tidied(self, job_id: JobID, state: JobState) -> None:
+        """Give the driver of a job that has just ended the time to tell the last of it."""
+        if state.attempt:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORDS_SECONDS):
+                    await self._services.executor.tidied(AttemptId(job_id, state.attempt))
+
+    async def _progress(self, job_id: JobID, state: JobState) -> Mapping[str, Any]:
+        return await self._services.executor.progress(AttemptId(job_id, state.attempt)) if state.attempt else {}

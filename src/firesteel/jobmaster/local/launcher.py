@@ -1,0 +1,84 @@
+"""Starting an attempt: its intent is written, then a driver is forked that takes it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from firesteel.config import Configuration
+from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
+from firesteel.driver.gateway import Gateway, start_gateway
+from firesteel.driver.lifecycle import write_intent
+from firesteel.errors import FiresteelError
+from firesteel.hosts import Host
+from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
+from firesteel.jobmaster.executor import Deployment
+from firesteel.jobmaster.local.processes import AttemptProcesses
+from firesteel.jobmaster.plan import RunPlan
+
+
+class AttemptLauncher:
+    """`here` goes into each intent, so that a leader on another host does not take the driver for dead."""
+
+    def __init__(self, configuration: Configuration, processes: AttemptProcesses, here: Host) -> None:
+        self._configuration = configuration
+        self._processes = processes
+        self._here = here
+
+    def launch(self, deployment: Deployment) -> None:
+        """Nothing happens when its driver runs, or the attempt was called off or is over."""
+        processes, attempt = self._processes, deployment.attempt
+        directory = processes.directory(attempt)
+        child = processes.drivers.get(attempt)
+        if child is not None and not child.exited.done() and child.process.alive:
+            return
+        wished = deployment.graph.settings.directory
+        cwd = Path(wished) if wished and Path(wished).is_dir() else processes.root / attempt.job_id
+        gateway: Gateway | None = None
+        try:
+            spec = self._spec(deployment, directory)
+            if not write_intent(directory, spec):
+                return
+            if spec.gateway is not None:
+                gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd)
+                processes.gateways[attempt] = gateway
+            processes.drivers[attempt] = processes.pool().spawn(
+                "attempt",
+                {"directory": str(directory.root)},
+                stdout=directory.stdout,
+                stderr=directory.stderr,
+                cwd=cwd,
+                env={"PYSPARK_PYTHON": processes.python, "PYTHONUNBUFFERED": "1"},
+                reusable=deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph),
+                timeout=self._configuration.driver.start_timeout,
+            )
+        except (OSError, FiresteelError) as error:
+            if gateway is not None:
+                processes.drop_gateway(attempt, grace=0)
+            if isinstance(error, FiresteelError):
+                raise
+            raise FiresteelError(
+                f"attempt {attempt} cannot be started in {directory.root}: {error} — make sure that the directory can be "
+                "written to and has room"
+            ) from error
+
+    def _spec(self, deployment: Deployment, directory: AttemptDirectory) -> AttemptSpec:
+        job_id = deployment.attempt.job_id
+        # A name of its own for each start: a leader that was paused while it started a JVM shall not get in our way.
+        jvm = None if deployment.engine else str(directory.root / f"jvm-{uuid.uuid4().hex[:8]}")
+        return AttemptSpec(
+            attempt=deployment.attempt,
+            graph=deployment.graph,
+            engine=deployment.engine,
+            gateway=jvm,
+            checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{job_id}",
+            default_parallelism=self._configuration.parallelism.default,
+            spark=self._configuration.spark,
+            host=str(self._here),
+        )
+
+    def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:
+        assert graph.script is not None
+        classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
+        plan = RunPlan.of(graph.model_copy(update={"vertices": (classic,)}), self._configuration)
+        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd)

@@ -1,0 +1,93 @@
+"""The processes of attempts on this host: who works for which, and the parent that they are forked by."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from firesteel.config import Configuration
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.gateway import Gateway, end_jvms
+from firesteel.driver.lifecycle import kill
+from firesteel.driver.pool import DriverPool, DriverProcess
+from firesteel.files import private_dir
+from firesteel.processes import ProcessIdentity, group_of
+from firesteel.types import AttemptId
+
+
+class AttemptProcesses:
+    """Handles of what was started here. What others have started is known by the attempt directories alone."""
+
+    def __init__(self, configuration: Configuration, root: Path, lent: DriverPool | None = None) -> None:
+        self.root = root.absolute()
+        self.python = str(configuration.driver.python or sys.executable)
+        self.drivers: dict[AttemptId, DriverProcess] = {}
+        """Until their end was seen."""
+        self.gateways: dict[AttemptId, Gateway] = {}
+        self._lent = lent
+        self._own: DriverPool | None = None
+        self._pool_lock = threading.Lock()
+
+    def directory(self, attempt: AttemptId) -> AttemptDirectory:
+        return AttemptDirectory(self.root / attempt.job_id / "attempts" / str(attempt.number))
+
+    def pool(self) -> DriverPool:
+        """The one that was lent, or an own one that is made now."""
+        if self._lent is not None:
+            return self._lent
+        with self._pool_lock:
+            if self._own is None:
+                private_dir(self.root)
+                self._own = DriverPool(python=self.python, log=self.root / "drivers.log")
+            return self._own
+
+    @property
+    def warm(self) -> bool:
+        """Whether a driver could be forked without a parent being started first."""
+        return self._lent is not None or self._own is not None
+
+    def let_go(self) -> None:
+        """All of them run on."""
+        for gateway in list(self.gateways.values()):
+            gateway.hand_over()
+        with self._pool_lock:
+            if self._own is not None:
+                self._own.close()
+                self._own = None
+
+    def bound(self, attempt: AttemptId) -> list[tuple[ProcessIdentity, list[ProcessIdentity]]]:
+        """Each live process that is at the attempt, and will not be at another one after it: they may be ended.
+
+        With each, the processes that it has started. See AttemptDirectory.let_go for why the mark comes first.
+        """
+        directory = self.directory(attempt)
+        if directory.root.is_dir():
+            directory.dismissal.touch(mode=0o600)
+        known = {directory.read_driver()}
+        child = self.drivers.get(attempt)
+        if child is not None and not directory.result.exists():
+            known.add(child.process)  # it may not have taken the attempt yet
+        return [(d, group_of(d)) for d in known if d is not None and d.alive]
+
+    def end_drivers(self, attempt: AttemptId, grace: float = 0.0) -> None:
+        """End who is still at an attempt that has its result, or was called off."""
+        for driver, group in self.bound(attempt):
+            driver.wait(grace)
+            kill(driver, group)
+
+    def end_jvms(self, attempt: AttemptId, *, grace: float) -> None:
+        """End the JVMs of a classic driver that is gone: also those of other leaders, started for this attempt."""
+        self.drop_gateway(attempt, grace=grace)
+        end_jvms(self.directory(attempt).root, grace=grace)
+
+    def drop_gateway(self, attempt: AttemptId, *, grace: float) -> None:
+        gateway = self.gateways.pop(attempt, None)
+        if gateway is not None:
+            gateway.remove(grace)
+
+    def dismiss(self, attempt: AttemptId, child: DriverProcess | None) -> None:
+        """Let go of a driver that has ended, unless another was started meanwhile."""
+        if child is not None and self.drivers.get(attempt) is child:
+            del self.drivers[attempt]
+            self.drop_gateway(attempt, grace=0)

@@ -1,0 +1,186 @@
+"""The end of an attempt: no driver, no JVM, no session works for it, and then it has its result, which is final."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import time
+from concurrent.futures import TimeoutError as FutureTimeout
+
+from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptState
+from firesteel.driver.claim import LOCK, claimed, holder
+from firesteel.driver.lifecycle import call_off, result_of
+from firesteel.driver.pool import DriverExit
+from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
+from firesteel.files import private_dir, tail
+from firesteel.hosts import Whereabouts
+from firesteel.jobmaster.local.processes import AttemptProcesses
+from firesteel.types import AttemptId, Guard, certain
+
+logger = logging.getLogger(__name__)
+
+CLAIM_POLL_SECONDS = 0.5
+CLAIM_SECONDS = 5.0
+"""How long a driver may take from its fork until it has taken its attempt, and how long a fence waits for a holder."""
+RELEASE_SECONDS = 3.5
+LAST_QUIET_SECONDS = 2.0
+"""The last look at what an attempt may have left, which nobody waits for, takes its time (see spark.leftovers)."""
+PATIENT_RELEASE_SECONDS = 10.0
+"""How long the end of a session is waited for when nothing may go on without it, on an engine that is busy."""
+TIDY_SECONDS = 2.0
+
+
+class AttemptSettling:
+    """`start_timeout`: of the helper that ends a session, in seconds."""
+
+    def __init__(self, processes: AttemptProcesses, whereabouts: Whereabouts, *, start_timeout: float) -> None:
+        self._processes = processes
+        self._whereabouts = whereabouts
+        self._start_timeout = start_timeout
+
+    def check_is_here(self, attempt: AttemptId) -> None:
+        """A driver of another host is not dead because no such process is here."""
+        directory = self._processes.directory(attempt)
+        if directory.result.exists():
+            return
+        if (host := self._whereabouts.elsewhere(directory.host(), seen=True)) is not None:
+            raise AttemptElsewhereError(
+                f"the attempt in {directory.root} was started on host {host.name} and can only be ended there; let a node on "
+                f"that host lead, or add {host.name} to high-availability.lost-hosts when it is gone for good"
+            )
+
+    def settle(
+        self,
+        attempt: AttemptId,
+        ending: DriverExit | None = None,
+        *,
+        fencing: bool = False,
+        unreachable: bool = False,
+    ) -> AttemptResult | None:
+        """The result of an attempt that has no driver any more; written here if its driver could not.
+
+        None when there is a driver still, or somebody else is at this. Raises EngineLostError when the engine does not
+        answer: as long as the attempt's session may run, it has no result.
+        """
+        directory = self._processes.directory(attempt)
+        private_dir(directory.root)
+        with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
+            if not mine:
+                return None
+            driver = directory.read_driver(claimed=True)
+            # The second look is for user code that closes all descriptors, and the lock with them.
+            if driver is not None and driver.alive:
+                return None
+            result = directory.read_result()
+        # Without the claim: this takes seconds, and a leader that is stopped in the middle of it would keep the next one from
+        # the attempt.
+        if result is None:
+            self.check_is_here(attempt)
+        self._processes.end_jvms(attempt, grace=3.0 if result else 0.5)
+        if result is None or result.state is not AttemptState.FINISHED:
+            try:
+                self._release(directory, unreachable=unreachable, patient=fencing)
+            except EngineLostError as error:
+                # A driver that failed because of its engine may not have been able to end its work there. The result stands;
+                # that nothing runs on must be certain before the next attempt.
+                if fencing or result is None:
+                    raise
+                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+        if result is None:
+            with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
+                # Where no driver had been, one may have come; what it has begun is not ended yet.
+                if not mine or directory.read_driver(claimed=True) != driver:
+                    return None
+                result = directory.read_result()
+                if result is None:
+                    result = result_of(directory, driver, ending)
+                    directory.write_result(result)
+        self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
+        return result
+
+    def fence(self, attempt: AttemptId, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+        """See AttemptExecutor."""
+        directory = self._processes.directory(attempt)
+        self.check_is_here(attempt)
+        # Before anything that can fail: no driver begins this attempt from here on.
+        called_off = call_off(directory, guard)
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while True:
+            # One that has its result is about to go.
+            self._processes.end_drivers(attempt, grace=0.0 if called_off else TIDY_SECONDS)
+            result = self.settle(attempt, fencing=True, unreachable=unreachable)
+            if result is not None:
+                return result
+            if time.monotonic() > deadline:
+                if not called_off and (result := directory.read_result()) is not None:
+                    return result
+                raise FiresteelError(
+                    f"attempt {attempt} is held by process {holder(directory.root)}, which neither says that it is its "
+                    "driver nor lets go; if that process hangs, end it"
+                )
+
+    def forget(self, attempt: AttemptId) -> None:
+        """See AttemptExecutor. The spec goes, and with it the engine's token."""
+        directory = self._processes.directory(attempt)
+        if not directory.root.is_dir():
+            return
+        if not directory.result.exists():
+            # What keeps a late driver from running this goes away below; a result takes its place.
+            self.fence(attempt)
+        elif (result := directory.read_result()) is not None and result.state is not AttemptState.FINISHED:
+            # Only the spec knows where its session is, and the spec goes away below.
+            self._release(directory, patient=True, last=True)
+        self._processes.end_jvms(attempt, grace=3.0)
+        shutil.rmtree(self._processes.root / attempt.job_id / "artifacts", ignore_errors=True)
+        requests = (directory.stop_request, directory.cancel_request, directory.dismissal)
+        for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
+            file.unlink(missing_ok=True)
+        with claimed(directory.root) as mine:
+            if mine:
+                (directory.root / LOCK).unlink(missing_ok=True)
+
+    def _release(
+        self,
+        directory: AttemptDirectory,
+        *,
+        unreachable: bool = False,
+        patient: bool = False,
+        last: bool = False,
+    ) -> None:
+        """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
+        if not directory.driver.exists() or not directory.spec.exists():
+            return
+        if directory.released.exists() and not last:
+            return
+        try:
+            engine = directory.read_spec().engine
+        except FiresteelError as error:
+            # Only the spec knew where the session is. A batch commits nothing without its driver. A streaming query may go
+            # on, until its engine ends or Spark stops it for the next attempt, which starts the same query anew.
+            logger.error("a session is left to end by itself on an engine that is not known any more: %s", error)
+            return
+        if engine is None or (engine.process is not None and not engine.process.alive):
+            return
+        log = directory.root / "release.log"
+        helper = self._processes.pool().spawn(
+            "release",
+            {"directory": str(directory.root), "quiet": LAST_QUIET_SECONDS if last else None},
+            stdout=log,
+            stderr=log,
+            cwd=directory.root,
+            timeout=self._start_timeout,
+        )
+        try:
+            patience = PATIENT_RELEASE_SECONDS if patient and not unreachable else RELEASE_SECONDS
+            if helper.exited.result(timeout=patience).status == 0:
+                directory.released.touch(mode=0o600)
+                return
+        except FutureTimeout:
+            helper.process.signal(signal.SIGKILL)
+        if unreachable or (engine.process is not None and not engine.process.alive):
+            return
+        raise EngineLostError(
+            f"engine {engine.engine_id} at {engine.address} does not answer, and may still work for the attempt in "
+            f"{directory.root}; end the engine\n{tail(log, lines=3)}"
+        )
