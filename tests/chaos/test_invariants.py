@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -522,3 +522,21 @@ def test_a_report_tells_what_grew_and_when_nothing_was_judged_i23() -> None:
         in old.to_text()
     )
     assert "rows of the store, early to late: 3 to 3 graphs, 220 to 300 results" in old.to_text()
+
+
+def test_results_that_were_to_be_forgotten_are_not_missed() -> None:
+    """Of a cluster that remembers two, the third last may be gone (I1, I5, I13); the second last may not."""
+
+    def told(ends: Sequence[float], gone: float) -> list[str]:
+        tale = Tale().submit().stored(2, "graphs").ended(5).stored(gone)
+        for n, at in enumerate(ends):
+            other = f"{n:032x}"
+            tale.say(0.5, "job", job=other, load="batch", digest="s", plan={})
+            result = {"status": "FINISHED", "dirty": False, "attempts": 1, "restarts": 0, "ended_at": at}
+            tale.say(at, "stored", job=other, parts=["results"], digest="s", attempt=1, cancel=False, result=result)
+        tale.call(60, "result", "refused", GONE)
+        return [v.invariant for v in check(tale.until(61).events, bounds=Bounds(results=2)) if v.job == JOB]
+
+    assert told([20, 30], gone=40) == []
+    assert set(told([20], gone=40)) >= {"I1", "I5"}
+    assert "I5" in told([20, 50], gone=40)

@@ -69,6 +69,7 @@ def play(game: Game, stage: Stage) -> list[Event]:
             nodes=len(cluster.addresses),
             lease=cluster.lease,
             engines=stage.engines,
+            results=None if stage.configuration is None else stage.configuration.dispatcher.job_result_retention,
             store=stage.store,
             faults=[each.key for each in faults],
         )

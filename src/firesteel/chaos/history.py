@@ -27,7 +27,8 @@ down changes only, so the last event of a kind holds until the next one. The kin
 | `left` | `job` or null, `what`: something found after its job was cleaned up |
 | `expectation` | `fault`, `what`, `held`, `invariant`: something that whoever made the fault saw to itself |
 | `recovered` | `round`, `seconds` after the last fault was healed until the cluster answered; null when it did not |
-| `game` | `seed`, `control`, `nodes`, `lease`, `engines`, `store`, `faults`: once, what is played; `note`: `fault`, `what` |
+| `game` | `seed`, `control`, `nodes`, `lease`, `engines`, `results`, `store`, `faults`: once, what is played |
+| `note` | `fault`, `what` |
 | `skipped` | `name`, `variant`, `why`: a fault that this cluster cannot have |
 | `round` | `number`, `seed`, `plan` |
 | `settled` | `open`: jobs that had not ended when the load was told to come to an end and given the time for it |

@@ -159,8 +159,9 @@ def _run(stage_of: StageMaker, **o: Any) -> int:
 def _judge(events: list[Any], report_file: Path | None, *, as_json: bool) -> int:
     from firesteel.chaos import invariants, report
 
-    engines = next((event.get("engines") for event in events if event.kind == "game"), None)
-    violations = invariants.check(events, bounds=invariants.Bounds(engines=engines))
+    told = next((event for event in events if event.kind == "game"), None)
+    bounds = invariants.Bounds(engines=told.get("engines"), results=told.get("results")) if told is not None else None
+    violations = invariants.check(events, bounds=bounds)
     found = report.summary(events, violations)
     content = json.dumps(found.to_json(), indent=2)
     if report_file is not None:

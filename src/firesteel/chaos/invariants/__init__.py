@@ -105,7 +105,7 @@ TABLE: tuple[Invariant, ...] = (
 def check(events: Sequence[Event], *, bounds: Bounds | None = None) -> list[Violation]:
     """What was violated, in the order of time."""
     story, bounds = Story(events), bounds or Bounds()
-    found = [v for i in TABLE if i.check is not None for v in i.check(story, bounds) if _counts(story, v)]
+    found = [v for i in TABLE if i.check is not None for v in i.check(story, bounds) if _counts(story, v, bounds)]
     found += [
         Violation(event.get("invariant") or "?", event.get("job"), str(event["what"]), event.at)
         for event in story.by_kind["expectation"]
@@ -118,7 +118,15 @@ def check(events: Sequence[Event], *, bounds: Bounds | None = None) -> list[Viol
     return sorted(found, key=lambda v: (v.at, v.invariant))
 
 
-def _counts(story: Story, violation: Violation) -> bool:
+KNOWLEDGE = frozenset({"I1", "I5", "I13", "I19", "I26"})
+"""What must be known of a job for as long as the cluster remembers it, and no longer."""
+
+
+def _counts(story: Story, violation: Violation, bounds: Bounds) -> bool:
     """Faults make jobs of their own: records that are damaged on purpose, files of jobs that never were."""
-    load = story.jobs[violation.job].load if violation.job in story.jobs else ""
+    if violation.job is None or violation.job not in story.jobs:
+        return True
+    if violation.invariant in KNOWLEDGE and story.may_be_forgotten(violation.job, violation.at, bounds):
+        return False
+    load = story.jobs[violation.job].load
     return load != "leftover" and (load != "fault" or violation.invariant in ("I2", "I3"))

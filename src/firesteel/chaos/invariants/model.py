@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,11 +40,17 @@ class Bounds:
     """What an ex-leader had begun before it knew may happen that long after another one leads (I7)."""
     engines: int | None = None
     """The most there may be; None when that is not known."""
+    results: int | None = None
+    """How many ended jobs the cluster remembers (dispatcher.job-result-retention); None when that is not known."""
     soak: float = 240.0
     """A process that lived for less says nothing about growth (I23)."""
     rss_growth_kb: int = 32 * 1024
     descriptor_growth: int = 32
     thread_growth: int = 16
+
+
+ORDER_SECONDS = 5.0
+"""Of two jobs whose ends were seen so close together nobody can tell which came first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +178,22 @@ class Story:
         return any(
             f.harms_attempts_of(job) and f.began <= until and f.ended + bounds.harm >= since for f in self.faults
         )
+
+    def may_be_forgotten(self, job: str, at: float, bounds: Bounds) -> bool:
+        """Whether so many jobs had ended after this one that nobody has to know of it any more."""
+        if bounds.results is None or (ended := self._ends.get(job)) is None:
+            return False
+        newer = sum(1 for other in self._ends.values() if ended - ORDER_SECONDS < other <= at) - 1
+        return newer >= bounds.results
+
+    @functools.cached_property
+    def _ends(self) -> dict[str, float]:
+        """When a result of each job was first seen in the store."""
+        seen = ((name, e.at) for name, job in self.jobs.items() for e in job.stored if e.get("result") is not None)
+        ends: dict[str, float] = {}
+        for name, at in seen:
+            ends.setdefault(name, at)
+        return ends
 
     def _take(self, event: Event) -> None:
         match event.kind:
