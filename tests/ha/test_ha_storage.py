@@ -174,6 +174,27 @@ def test_orphans_of_refused_and_replaced_writes_are_collected(files: ValueFiles)
     on(files, test)
 
 
+def test_file_that_could_not_be_written_is_not_held() -> None:
+    """No pointer was sent: whatever there is of it may go, also while this leadership lasts."""
+
+    class Half(Memory):
+        def write(self, name: str, value: bytes) -> None:
+            super().write(name, value[:10])
+            raise StoreUnavailableError("the bucket is away")
+
+    files = Half()
+
+    async def test(nodes: Nodes) -> None:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailableError):
+                await nodes.put("a", LARGE)
+        assert len(files.files) == 3
+        assert await nodes.collect() == 3
+        assert not nodes.values._held
+
+    on(files, test)
+
+
 def test_write_without_an_answer_keeps_its_file_until_the_next_leadership() -> None:
     files = Memory()
 
@@ -282,7 +303,7 @@ def test_local_files_are_private_and_on_the_disk(tmp_path: Path, monkeypatch: py
     assert stat.S_IMODE((directory / "a").stat().st_mode) == 0o600
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     if Path("/proc").is_dir():
-        assert set(synced) >= {directory / "a", directory, directory.parent}
+        assert set(synced) >= {directory / "a", directory, directory.parent, tmp_path / "storage", tmp_path}
         assert synced[-2:] == [directory / "a", directory]
 
 
@@ -307,6 +328,7 @@ def test_errors_of_the_disk(
     with pytest.raises(kind, match="storage") as caught:
         LocalFiles(tmp_path / "storage").write("a", LARGE)
     assert type(caught.value) is kind
+    assert LocalFiles(tmp_path / "storage").names() == []
 
 
 def test_errors_of_a_remote_file_system_may_pass() -> None:

@@ -13,6 +13,7 @@ from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Answer, Asked, Door, Refuse, Say
 
 from firesteel.errors import FencingError, StoreBrokenError, StoreUnavailableError
+from firesteel.ha.kubernetes import leases as leases_module
 from firesteel.ha.kubernetes.api import LEASE, GoneError
 from firesteel.ha.protocols import Epoch, LeaderInformation, Stored
 from firesteel.ha.retrieval import LeaderRetrieval
@@ -222,6 +223,25 @@ def test_without_any_watch_leadership_is_found_by_looking(kubernetes: Kubernetes
         _, listener = await contend(await behind(door, cluster))
         await leader.close()
         assert await listener.granted() == epoch + 1
+
+    on_cluster(kubernetes, tmp_path, test)
+
+
+def test_watch_that_was_refused_is_tried_again(
+    kubernetes: KubernetesServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right to watch may have been taken away by mistake, and given back."""
+    monkeypatch.setattr(leases_module, "_REFUSED_SECONDS", 0.05)
+
+    async def test(cluster: KubernetesCluster, door: Door) -> None:
+        script: list[Answer] = [Refuse(403), Refuse(401), Refuse(403)]
+        door.rule = lambda asked: script.pop(0) if asked.watch and script else None
+        await contend(await behind(door, cluster))
+
+        async def watches() -> bool:
+            return len([asked for asked in door.asked if asked.watch]) == 4
+
+        await eventually(watches)
 
     on_cluster(kubernetes, tmp_path, test)
 

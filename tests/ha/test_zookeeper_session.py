@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooState  # type: ignore[import-untyped]
-from kazoo.exceptions import NoNodeError  # type: ignore[import-untyped]
+from kazoo.exceptions import AuthFailedError, NoNodeError  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
     Create,
     Exists,
@@ -27,7 +29,7 @@ from tests.support.zookeeper import ZooKeeperServer
 from firesteel.errors import StoreError, StoreUnavailableError
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.zookeeper import session as session_module
-from firesteel.ha.zookeeper.client import acl_of
+from firesteel.ha.zookeeper.client import acl_of, make_client
 from firesteel.ha.zookeeper.session import WINDOW, Session
 from firesteel.ports import unused_ports
 
@@ -176,10 +178,73 @@ def test_credentials_that_were_good_once_are_tried_again(cluster: ZooKeeperClust
         services = await cluster.open(client__retry_wait="50 ms")
         session = services.session
         refused = session._client
-        session._state_changed(KazooState.LOST, KeeperState.AUTH_FAILED)
+        session._state_changed(KazooState.LOST, KeeperState.AUTH_FAILED, time.monotonic())
         assert (await session.read(GetData(cluster.path, None)))[0]
         assert session._broken is None
         assert session._client is not refused
+
+    on(cluster, test)
+
+
+def test_request_that_meets_a_refusal_of_good_credentials_may_be_repeated(
+    cluster: ZooKeeperCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo says that it is connected before it has shown its credentials: there are requests for it to fail."""
+
+    async def test(cluster: ZooKeeperCluster) -> None:
+        session = (await cluster.open()).session
+        refusing = lambda client, request, reply: reply.set_exception(AuthFailedError("Connection dropped in SASL"))  # noqa: E731
+        with monkeypatch.context() as patch:
+            patch.setattr(session_module, "send", refusing)
+            with pytest.raises(StoreUnavailableError):
+                await session.request(Sync("/"))
+        await session.request(Sync("/"))
+
+    on(cluster, test)
+
+
+def test_connection_that_cannot_be_begun_is_tried_until_it_can(
+    cluster: ZooKeeperCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F24: no descriptor, no thread, no certificate for a while; and a client that dies before it was ever connected."""
+    made: list[Any] = []
+
+    def make(options: Any, hosts: str) -> Any:
+        made.append(hosts)
+        if len(made) < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        client = make_client(options, hosts)
+        if len(made) == 3:
+            client.start_async = lambda: None  # as if its thread had ended at once
+        return client
+
+    async def test(cluster: ZooKeeperCluster) -> None:
+        session = (await cluster.open(client__retry_wait="50 ms")).session
+        monkeypatch.setattr(session_module, "make_client", make)
+        session._state_changed(KazooState.LOST, KeeperState.CLOSED, time.monotonic())
+        session._state_changed(KazooState.LOST, KeeperState.CLOSED, time.monotonic())
+        await when(lambda: len(made) == 4 and session.connected)
+        assert (await session.read(GetData(cluster.path, None)))[0]
+
+    on(cluster, test)
+
+
+def test_first_proof_after_a_silence_counts_when_another_follows(cluster: ZooKeeperCluster) -> None:
+    """I7: the server may not have told the ensemble's leader yet when it is cut off from it."""
+
+    async def test(cluster: ZooKeeperCluster) -> None:
+        session = Session((await cluster.open(lease=12.0)).session._options, cluster.hosts)
+        unproven = session.trusted_until
+        session._state_changed(KazooState.CONNECTED, KeeperState.CONNECTED, 100.0)
+        session._prove(100.1)
+        assert session.trusted_until == pytest.approx(100.1 + 8)
+        assert unproven == float("-inf")
+        session._prove(104)
+        session._prove(109)  # after a silence of five seconds
+        session._prove(111)
+        assert session.trusted_until == 104 + 8
+        session._prove(112)
+        assert session.trusted_until == 112 + 8
 
     on(cluster, test)
 

@@ -138,6 +138,11 @@ class LargeValues:
         self._held.add(pointer.name)
         try:
             await self._do(self._files.write, pointer.name, value)
+        except BaseException:
+            # No pointer was sent. What there is of the file is collected like any other that nothing points to.
+            self._held.discard(pointer.name)
+            raise
+        try:
             yield pointer.encode()
         except refused:
             self._held.discard(pointer.name)

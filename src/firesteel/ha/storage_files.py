@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -54,20 +55,32 @@ def open_files(location: str | None, cluster_id: str, instance: str) -> ValueFil
     return FsspecFiles(fs, "/".join([root.rstrip("/"), *parts]))
 
 
+_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL}
+"""Of a directory that cannot be synced: we cannot have made an entry in it either."""
+
+
 class LocalFiles:
     """Names are never used twice, so a file needs no rename: until its pointer is written, nobody looks at it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._synced = False
+        """Its parents, up to the root."""
 
     def write(self, name: str, value: bytes) -> None:
         try:
             fd = self._create(name)
             try:
+                self._sync_parents()
                 left = memoryview(value)
                 while left:
                     left = left[os.write(fd, left) :]
                 os.fsync(fd)
+            except OSError:
+                # On a full disk, half a file would take the room that the next try needs.
+                with contextlib.suppress(OSError):
+                    (self._directory / name).unlink(missing_ok=True)
+                raise
             finally:
                 os.close(fd)
             _sync_directory(self._directory)
@@ -80,9 +93,21 @@ class LocalFiles:
             return os.open(self._directory / name, flags, 0o600)
         except FileNotFoundError:
             private_dir(self._directory)
-            for directory in self._directory.parents[:2]:  # an entry is durable once its directory is
-                _sync_directory(directory)
             return os.open(self._directory / name, flags, 0o600)
+
+    def _sync_parents(self) -> None:
+        """Once, before the first file counts: an entry is durable once its directory is, and so are the directories above,
+        each of which this process or another may have made just now."""
+        if self._synced:
+            return
+        for above, directory in enumerate(self._directory.parents):
+            try:
+                _sync_directory(directory)
+            except OSError as error:
+                if above < 2 or error.errno not in _NOT_OURS:
+                    raise
+                break
+        self._synced = True
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
@@ -18,6 +19,10 @@ from firesteel.ha.protocols import Epoch
 
 logger = logging.getLogger(__name__)
 _BACKOFF = Backoff(0.1, 5.0)
+_BRIEF_SECONDS = 1.0
+"""A watch that is over so soon was ended by something that will end the next one as well."""
+_REFUSED_SECONDS = 30.0
+"""Until it is tried again to watch what we may not watch."""
 
 
 class Leases:
@@ -70,24 +75,32 @@ class Leases:
         A change may be told late, or not at all, or twice: it is a reason to look, and no more.
         """
         since: str | None = None
+        refused = False
         delays = _BACKOFF.delays()
         while True:
+            began = time.monotonic()
             try:
                 async with aclosing(self._api.watch(LEASE, self._names.lease, since)) as changes:
                     async for kind, raw in changes:
+                        refused = False
                         since = raw["metadata"]["resourceVersion"]
                         delays = _BACKOFF.delays()
                         tell(LeaseRecord.of(raw), kind == "DELETED")
-                continue  # it has an end, in order to be begun again
+                if time.monotonic() - began > _BRIEF_SECONDS:
+                    continue  # it has an end, in order to be begun again
             except GoneError:
                 since = None  # what was missed is forgotten; begin with how it is now
             except StoreUnavailableError as error:
                 logger.info("watching Lease '%s' was interrupted: %s", self._names.lease, error)
             except StoreBrokenError as error:
-                logger.warning(
-                    "Lease '%s' is not watched, only looked at from time to time: %s", self._names.lease, error
-                )
-                return
+                if not refused:
+                    logger.warning(
+                        "Lease '%s' is not watched, only looked at from time to time: %s", self._names.lease, error
+                    )
+                refused = True
+                await asyncio.sleep(_REFUSED_SECONDS)  # the right to watch it may be given back
+                since = None
+                continue
             except StoreError as error:
                 logger.warning("watching Lease '%s' failed: %s", self._names.lease, error)
                 since = None

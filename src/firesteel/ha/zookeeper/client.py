@@ -146,7 +146,15 @@ def break_connection(client: Any) -> None:
     connected = client._connection._socket
     if connected is not None:
         with contextlib.suppress(OSError):
-            connected.shutdown(socket.SHUT_RDWR)
+            # Not the method of a TLS socket: it would drop the decryption first, and kazoo, reading at this very moment,
+            # would take what is still in the buffer for an answer.
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+
+def has_ended(client: Any) -> bool:
+    """Whether kazoo's thread, which has been started, works no more."""
+    ended: bool = client._connection.connection_stopped.is_set()
+    return ended
 
 
 class MultiRead(namedtuple("MultiRead", "operations")):

@@ -15,14 +15,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from kazoo.client import KazooState  # type: ignore[import-untyped]
-from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError  # type: ignore[import-untyped]
+from kazoo.exceptions import AuthFailedError, ConnectionLoss, SASLException  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import Create, Delete, Sync, Transaction  # type: ignore[import-untyped]
 from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
 
 from firesteel.concurrency import OwnedTasks
 from firesteel.config.high_availability import ZooKeeperOptions
 from firesteel.errors import StoreError, StoreUnavailableError
-from firesteel.ha.zookeeper.client import break_connection, make_client, send, tell_timeout
+from firesteel.ha.zookeeper.client import break_connection, has_ended, make_client, send, tell_timeout
 from firesteel.ha.zookeeper.errors import ABOUT_A_NODE, translated
 
 logger = logging.getLogger(__name__)
@@ -33,11 +33,13 @@ TRUSTED = 2 / 3
 """Of the session timeout: for how long after a proof of life the session is not over, whatever happens.
 
 A server that is no leader tells the leader of its clients' signs of life every half tick, and a timeout is two ticks or more:
-so the leader ends a session no earlier than three quarters of the timeout after any of them. The rest is for clocks.
+so the leader ends a session no earlier than three quarters of the timeout after any of them, if they come one after the
+other. The rest is for clocks. See `_prove` for the first one after a silence.
 """
 _PROVES = (Sync, Transaction, Create, Delete)
 """What the leader of the ensemble has to do with. A mere read is answered by a server that may be cut off from it."""
 _CLOSE_SECONDS = 5.0
+_NEVER = float("-inf")
 
 
 class _Reply:
@@ -87,7 +89,13 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._hosts = hosts
         self._granted = options.session_timeout
-        self._proven = float("-inf")
+        self._proven = _NEVER
+        self._last_sign = _NEVER
+        """When the last request was sent that has an answer which proves that the session lives."""
+        self._signs_since = _NEVER
+        """From when on signs of life have come one after the other."""
+        self._heard = _NEVER
+        """When anything was last heard from the server."""
         self._slots = asyncio.Semaphore(WINDOW)
         self._unanswered: set[_Reply] = set()
         self._connected = asyncio.Event()
@@ -97,6 +105,7 @@ class Session:
         self._welcome = False
         """The servers have taken our credentials, if we have any."""
         self._closed = False
+        self._starting: asyncio.Task[None] | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._posting = False
         self._posting_lock = threading.Lock()
@@ -202,7 +211,10 @@ class Session:
         return (await self._answers(requests))[-1]
 
     async def read(self, *requests: Any) -> Any:
-        """Like `request`, for what does no harm when it is done twice: a connection that breaks is waited for again."""
+        """Like `request`, for what does no harm when it is done twice: a connection that breaks is waited for again.
+
+        Not across sessions: a server that lags behind what the last one saw may take the new one.
+        """
         return (await self.read_all(*requests))[-1]
 
     async def read_all(self, *requests: Any) -> list[Any]:
@@ -211,7 +223,7 @@ class Session:
             try:
                 return await self._answers(requests)
             except StoreUnavailableError as error:
-                if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError):
+                if not isinstance(error.__cause__, ConnectionLoss):
                     raise
         return await self._answers(requests)
 
@@ -228,6 +240,9 @@ class Session:
         for answer in answers:
             if isinstance(answer, ABOUT_A_NODE):
                 raise answer
+            if isinstance(answer, AuthFailedError | SASLException) and self._welcome:
+                # A connection that breaks while credentials are checked looks just so to kazoo; `_start_again` sees to it.
+                raise translated(ConnectionLoss(), self.where) from answer
             if isinstance(answer, BaseException):
                 raise translated(answer, self.where) from answer
         return answers
@@ -257,14 +272,28 @@ class Session:
     def _answered(self, reply: _Reply, error: Exception | None) -> None:
         self._unanswered.discard(reply)
         self._slots.release()
-        if error is None and reply.proves:
-            self._proven = max(self._proven, reply.began)
+        if error is None:
+            self._heard = time.monotonic()
+            if reply.proves:
+                self._prove(reply.began)
+
+    def _prove(self, at: float) -> None:
+        """The session lived at `at`.
+
+        After a silence, such as a pause of this process, the server may not yet have told the ensemble's leader, which counts
+        from the last sign before. That is certain when another proof follows after half a tick.
+        """
+        if at - self._last_sign > self._granted / 3:
+            self._signs_since = at
+        self._last_sign = max(self._last_sign, at)
+        if at - self._signs_since >= self._granted / 4:
+            self._proven = max(self._proven, at)
 
     async def _keep_proving(self) -> None:
         """Ask for something whenever nothing else was asked for, so that it is known that the session lives."""
         while True:
             pause = self._granted / 6
-            idle = time.monotonic() - self._proven
+            idle = time.monotonic() - self._last_sign
             if idle < pause:
                 await asyncio.sleep(pause - idle)
                 continue
@@ -275,7 +304,8 @@ class Session:
                     continue
             except TimeoutError:
                 # kazoo would wait for longer than the session is trusted, and the other servers may be well.
-                if self.connected and time.monotonic() - self._connected_at >= patience and "," in self._hosts:
+                since = max(self._connected_at, self._heard)  # large answers may be on their way before this one
+                if self.connected and time.monotonic() - since >= patience and "," in self._hosts:
                     logger.warning("%s is silent; connecting to another server", self.where)
                     break_connection(self._client)
             except StoreError as error:
@@ -290,8 +320,8 @@ class Session:
         """Runs in kazoo's thread."""
         if state == KazooState.LOST:
             self.generation += 1  # here and not later: whoever asks whether it leads must not be told an old answer
-        keeper_state = self._client.client_state
-        self._post(lambda: self._state_changed(state, keeper_state))
+        keeper_state, at = self._client.client_state, time.monotonic()
+        self._post(lambda: self._state_changed(state, keeper_state, at))
 
     def _on_timeout_granted(self, timeout: float) -> None:
         """Runs in kazoo's thread."""
@@ -318,20 +348,23 @@ class Session:
         for action in actions:
             action()
 
-    def _state_changed(self, state: str, keeper_state: str) -> None:
+    def _state_changed(self, state: str, keeper_state: str, at: float) -> None:
         if self._closed:
             return
         logger.info("the connection to %s is %s", self.where, state)
         if state == KazooState.CONNECTED:
             self._connected_at = time.monotonic()
+            # The leader of the ensemble itself has let the session in, so it counts from here.
+            self._last_sign, self._signs_since = max(self._last_sign, at), _NEVER
             self._connected.set()
         elif keeper_state == KeeperState.AUTH_FAILED and not self._welcome:
             self._broken = translated(AuthFailedError(), self.where)
             self._connected.set()  # let those who wait see it
         else:
             self._connected.clear()
-            if state == KazooState.LOST and keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-                self._tasks.start(self._start_again(keeper_state), "start again")
+            ended = state == KazooState.LOST and keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+            if ended and (self._starting is None or self._starting.done()):
+                self._starting = self._tasks.start(self._start_again(keeper_state), "start again")
         for listener in list(self._listeners):
             listener()
 
@@ -341,8 +374,22 @@ class Session:
         They were good before. A connection that breaks while they are checked looks just so to kazoo.
         """
         logger.error("the connection to %s has ended (%s); connecting anew", self.where, why)
-        await asyncio.sleep(self._options.retry_wait)
-        await self._stop(self._client)
-        for reply in list(self._unanswered):  # the one that it fell over is forgotten there
-            reply.set_exception(ConnectionLoss())
-        await asyncio.to_thread(self._start)
+        while True:
+            await asyncio.sleep(self._options.retry_wait)
+            await self._stop(self._client)
+            for reply in list(self._unanswered):  # the one that it fell over is forgotten there
+                reply.set_exception(ConnectionLoss())
+            try:
+                await asyncio.to_thread(self._start)
+            except (
+                Exception
+            ) as error:  # no descriptor, no thread, certificates that are being replaced: it may work later
+                logger.error("no connection to %s could be begun: %s", self.where, error)
+                continue
+            # A thread that dies before it was ever connected tells nobody.
+            while True:
+                await asyncio.sleep(self._options.retry_wait)
+                if self.connected:
+                    return
+                if has_ended(self._client):
+                    break

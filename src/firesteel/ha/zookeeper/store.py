@@ -49,7 +49,8 @@ from firesteel.ha.zookeeper.writer import FencedWriter
 logger = logging.getLogger(__name__)
 
 _READ_TOGETHER = 32
-_READS_UNDER_WAY = 4
+_READS_UNDER_WAY = 2
+"""One answer on its way while the next is made. More would only keep proofs of life waiting behind them."""
 _REMEMBERED = 20_000
 _REFUSED = (FencingError, VersionConflictError, StoreBrokenError, StoreFailingError)
 _TRIES = 10

@@ -241,13 +241,15 @@ class LocalAttemptExecutor:
     async def _tidy(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
         """See a driver off whose result is known."""
         try:
-            await self._see_off(attempt, driver)
-            if await self._run(self._settling.settle, attempt) is not None:
-                self._seen_off.add(attempt)
-        except (FiresteelError, OSError) as error:
-            logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
+            try:
+                await self._see_off(attempt, driver)
+                if await self._run(self._settling.settle, attempt) is not None:
+                    self._seen_off.add(attempt)
+            except (FiresteelError, OSError) as error:
+                logger.warning("attempt %s has finished, but its driver is not gone yet: %s", attempt, error)
+            # Off the loop, as it may have to end a JVM; and not when this is cancelled, as then all that runs goes on.
+            await self._run(self._processes.dismiss, attempt, self._processes.drivers.get(attempt))
         finally:
-            self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
             self._tidying.pop(attempt, None)
 
     async def _see_off(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
