@@ -22,6 +22,7 @@ from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.errors import StoreBrokenError, StoreUnavailableError
 from firesteel.ha.protocols import Stored
+from firesteel.ha.zookeeper.client import break_connection
 from firesteel.ports import unused_ports
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
@@ -237,6 +238,12 @@ def test_tls_with_certificates_on_both_sides(tls_server: str, authority: Authori
         cluster.network(services).drop()
         assert await services.store.get("b") is None
         assert driver.holds(epoch)
+        # A connection that we break ourselves, with answers on their way: none of them is taken for something else.
+        for n in range(20):
+            reading = asyncio.create_task(services.store.list("graphs"))
+            await asyncio.sleep(n / 1000)
+            break_connection(services.session._client)
+            assert {path: s.value for path, s in (await reading).items()} == values
 
     run(cluster, test)
 
