@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
+
 from firesteel.blob.keys import BlobKey
 from firesteel.concurrency import OwnedTasks
 from firesteel.dispatcher.cleanup import JobCleanup
@@ -67,6 +69,14 @@ class RecoveredJobs:
     """Jobs whose graph, record or result cannot be read, and why."""
     strangers: Mapping[str, str] = field(default_factory=dict)
     """Names among the graphs that are no job ids, and so cannot be jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusals:
+    """What is said of a job of which something cannot be asked."""
+
+    no_stream: str
+    not_running: str
 
 
 class Dispatcher:
@@ -359,43 +369,34 @@ class Dispatcher:
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
     ) -> None:
-        self._check_leading()
-        if self._operations.known(job_id, trigger_id, OperationKind.STOP, target=target, savepoint=savepoint):
-            return
-        job = self._live_job(job_id)
-        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
-            raise JobStateError(f"job {job_id} cannot stop half-way, only streaming graphs can; cancel it instead")
-        if job.status is not JobStatus.RUNNING:
-            raise JobStateError(f"job {job_id} is {job.status}; only running jobs can be stopped")
-        await self._ask(
-            self._operations.begin(job_id, trigger_id, OperationKind.STOP, target=target, savepoint=savepoint)
+        refusals = _Refusals(
+            "cannot stop half-way, only streaming graphs can; cancel it instead", "only running jobs can be stopped"
         )
+        await self._trigger(job_id, trigger_id, OperationKind.STOP, refusals, target=target, savepoint=savepoint)
 
     async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
-        self._check_leading()
-        if self._operations.known(job_id, trigger_id, OperationKind.CHECKPOINT):
-            return
-        job = self._live_job(job_id)
-        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
-            raise JobStateError(f"job {job_id} has no checkpoints; only streaming graphs have")
-        if job.status is not JobStatus.RUNNING:
-            raise JobStateError(f"job {job_id} is {job.status}; a checkpoint needs a running job")
-        await self._ask(self._operations.begin(job_id, trigger_id, OperationKind.CHECKPOINT))
+        refusals = _Refusals("has no checkpoints; only streaming graphs have", "a checkpoint needs a running job")
+        await self._trigger(job_id, trigger_id, OperationKind.CHECKPOINT, refusals)
 
     async def trigger_savepoint(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, cancel: bool = False
     ) -> None:
+        refusals = _Refusals("can have no savepoint, only streaming graphs can", "a savepoint needs a running job")
+        await self._trigger(job_id, trigger_id, OperationKind.SAVEPOINT, refusals, target=target, cancel=cancel)
+
+    async def _trigger(
+        self, job_id: JobID, trigger_id: str, kind: OperationKind, refusals: _Refusals, **asked: JsonValue
+    ) -> None:
+        """Begin something with a streaming job that runs. A repetition is answered like the first call."""
         self._check_leading()
-        if self._operations.known(job_id, trigger_id, OperationKind.SAVEPOINT, target=target, cancel=cancel):
+        if self._operations.known(job_id, trigger_id, kind, **asked):
             return
         job = self._live_job(job_id)
         if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
-            raise JobStateError(f"job {job_id} can have no savepoint, only streaming graphs can")
+            raise JobStateError(f"job {job_id} {refusals.no_stream}")
         if job.status is not JobStatus.RUNNING:
-            raise JobStateError(f"job {job_id} is {job.status}; a savepoint needs a running job")
-        await self._ask(
-            self._operations.begin(job_id, trigger_id, OperationKind.SAVEPOINT, target=target, cancel=cancel)
-        )
+            raise JobStateError(f"job {job_id} is {job.status}; {refusals.not_running}")
+        await self._ask(self._operations.begin(job_id, trigger_id, kind, **asked))
 
     async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
         self._check_leading()
