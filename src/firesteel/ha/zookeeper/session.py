@@ -90,8 +90,10 @@ class Session:
         self._hosts = hosts
         self._granted = options.session_timeout
         self._proven = _NEVER
+        self._last_proof = _NEVER
+        """When the last request was sent whose answer shows that the session lived, whether that is proof enough or not."""
         self._last_sign = _NEVER
-        """When the last request was sent that has an answer which proves that the session lives."""
+        """The same, or when the session was let in."""
         self._signs_since = _NEVER
         """From when on signs of life have come one after the other."""
         self._heard = _NEVER
@@ -272,10 +274,11 @@ class Session:
     def _answered(self, reply: _Reply, error: Exception | None) -> None:
         self._unanswered.discard(reply)
         self._slots.release()
-        if error is None:
+        if error is None or isinstance(error, ABOUT_A_NODE):
             self._heard = time.monotonic()
-            if reply.proves:
-                self._prove(reply.began)
+        if error is None and reply.proves:
+            self._last_proof = max(self._last_proof, reply.began)
+            self._prove(reply.began)
 
     def _prove(self, at: float) -> None:
         """The session lived at `at`.
@@ -293,7 +296,7 @@ class Session:
         """Ask for something whenever nothing else was asked for, so that it is known that the session lives."""
         while True:
             pause = self._granted / 6
-            idle = time.monotonic() - self._last_sign
+            idle = time.monotonic() - self._last_proof
             if idle < pause:
                 await asyncio.sleep(pause - idle)
                 continue
