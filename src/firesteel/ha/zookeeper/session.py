@@ -274,6 +274,9 @@ class Session:
     def _answered(self, reply: _Reply, error: Exception | None) -> None:
         self._unanswered.discard(reply)
         self._slots.release()
+        if isinstance(error, ConnectionLoss) and self._client.client_state != KeeperState.CONNECTED:
+            # kazoo says so only after it has failed all that it had. What is sent again before that would fail with the rest.
+            self._connected.clear()
         if error is None or isinstance(error, ABOUT_A_NODE):
             self._heard = time.monotonic()
         if error is None and reply.proves:
