@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from firesteel.ha.kubernetes.api import Api
 from firesteel.ha.kubernetes.lease import LeaseObserver, LeaseRecord, published, released, renewed, taken
+from firesteel.ha.kubernetes.leases import Leases
 from firesteel.ha.kubernetes.names import Names
 from firesteel.ha.protocols import Epoch
 
@@ -93,3 +98,24 @@ def test_lease_of_somebody_with_nothing_in_it() -> None:
     record = LeaseRecord.of({"metadata": {"name": "x"}, "spec": None})
     assert (record.holder, record.epoch, record.address) == ("", 0, "")
     assert stored(taken(NAMES, record, holder="me", epoch=Epoch(1), lease=1)).holder == "me"
+
+
+def test_watch_that_ends_at_once_is_not_begun_again_at_once() -> None:
+    """A proxy that answers and closes must not be asked as fast as it can answer."""
+    begun = 0
+
+    class Closing:
+        async def watch(self, *_: Any) -> AsyncIterator[tuple[str, Any]]:
+            nonlocal begun
+            begun += 1
+            await asyncio.sleep(0)
+            return
+            yield  # it is a generator, of nothing
+
+    async def main() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await Leases(cast("Api", Closing()), NAMES).follow(lambda *_: None)
+
+    asyncio.run(main())
+    assert 1 < begun < 10

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import select
+import socket
+import ssl
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -246,6 +251,26 @@ def test_tls_with_certificates_on_both_sides(tls_server: str, authority: Authori
             assert {path: s.value for path, s in (await reading).items()} == values
 
     run(cluster, test)
+
+
+def test_tls_connection_that_is_broken_gives_nothing_that_is_encrypted(authority: Authority) -> None:
+    """Whoever reads from it at that moment would take it for an answer."""
+    certificate, key = authority.issue("server")
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    asking = ssl.create_default_context(cafile=authority.certificate)
+    asking.check_hostname = False
+    here, there = socket.socketpair()
+    said = b"an answer " * 100
+    with ThreadPoolExecutor(1) as threads:
+        accepting = threads.submit(serving.wrap_socket, there, server_side=True)
+        with asking.wrap_socket(here) as connection, accepting.result() as server:
+            connection.settimeout(20)
+            server.sendall(said)
+            select.select([connection], [], [], 20)
+            break_connection(SimpleNamespace(_connection=SimpleNamespace(_socket=connection)))
+            heard = connection.recv(10_000)
+            assert said.startswith(heard)
 
 
 def test_tls_server_that_is_not_who_it_should_be_is_not_talked_to(

@@ -324,6 +324,34 @@ def test_finished_attempt_is_told_before_its_driver_has_tidied_up(cluster: Clust
     asyncio.run(main())
 
 
+def test_driver_is_let_go_of_off_the_event_loop_and_not_by_a_node_that_closes(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A classic one has a JVM, whose end may have to be waited for; and when the node closes, all of it runs on."""
+    dismissed: list[str] = []
+
+    def fails(*_: Any) -> None:
+        raise OSError("no space left")
+
+    async def main() -> None:
+        async with leading(configuration, tmp_path) as leader:
+            executor = leader.executor
+            monkeypatch.setattr(executor._settling, "settle", fails)
+            monkeypatch.setattr(
+                executor._processes, "dismiss", lambda *_: dismissed.append(threading.current_thread().name)
+            )
+            await executor._tidy(AttemptId(new_job_id(), 1), dead())
+            assert [name.startswith("attempts") for name in dismissed] == [True]
+            with sleeper() as driver:
+                tidying = asyncio.create_task(executor._tidy(AttemptId(new_job_id(), 1), driver))
+                await asyncio.sleep(0)
+                tidying.cancel()
+                await asyncio.wait([tidying])
+            assert len(dismissed) == 1
+
+    asyncio.run(main())
+
+
 def test_bell_of_a_node_that_is_gone_is_removed(configuration: Configuration, tmp_path: Path) -> None:
     async def main() -> None:
         async with leading(configuration, tmp_path) as leader:

@@ -24,22 +24,15 @@ from firesteel.config.high_availability import ZooKeeperOptions
 from firesteel.errors import StoreError, StoreUnavailableError
 from firesteel.ha.zookeeper.client import break_connection, has_ended, make_client, send, tell_timeout
 from firesteel.ha.zookeeper.errors import ABOUT_A_NODE, translated
+from firesteel.ha.zookeeper.life import SignsOfLife
 
 logger = logging.getLogger(__name__)
 
 WINDOW = 100
 """Requests that kazoo has at a time: with some 270 that it cannot send it would block the event loop."""
-TRUSTED = 2 / 3
-"""Of the session timeout: for how long after a proof of life the session is not over, whatever happens.
-
-A server that is no leader tells the leader of its clients' signs of life every half tick, and a timeout is two ticks or more:
-so the leader ends a session no earlier than three quarters of the timeout after any of them, if they come one after the
-other. The rest is for clocks. See `_prove` for the first one after a silence.
-"""
 _PROVES = (Sync, Transaction, Create, Delete)
 """What the leader of the ensemble has to do with. A mere read is answered by a server that may be cut off from it."""
 _CLOSE_SECONDS = 5.0
-_NEVER = float("-inf")
 
 
 class _Reply:
@@ -88,20 +81,10 @@ class Session:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._hosts = hosts
-        self._granted = options.session_timeout
-        self._proven = _NEVER
-        self._last_proof = _NEVER
-        """When the last request was sent whose answer shows that the session lived, whether that is proof enough or not."""
-        self._last_sign = _NEVER
-        """The same, or when the session was let in."""
-        self._signs_since = _NEVER
-        """From when on signs of life have come one after the other."""
-        self._heard = _NEVER
-        """When anything was last heard from the server."""
+        self._signs = SignsOfLife(options.session_timeout)
         self._slots = asyncio.Semaphore(WINDOW)
         self._unanswered: set[_Reply] = set()
         self._connected = asyncio.Event()
-        self._connected_at = 0.0
         self._listeners: set[Callable[[], None]] = set()
         self._broken: StoreError | None = None
         self._welcome = False
@@ -168,7 +151,7 @@ class Session:
     @property
     def timeout(self) -> float:
         """As the servers have granted it."""
-        return self._granted
+        return self._signs.timeout
 
     @property
     def connected(self) -> bool:
@@ -181,7 +164,7 @@ class Session:
     @property
     def trusted_until(self) -> float:
         """The monotonic time until which this session has surely not expired, if it had not been told so by now."""
-        return self._proven + self._granted * TRUSTED
+        return self._signs.trusted_until
 
     @property
     def id_and_password(self) -> tuple[int, bytes] | None:
@@ -221,13 +204,17 @@ class Session:
 
     async def read_all(self, *requests: Any) -> list[Any]:
         """Like `read`, with all answers."""
-        for _ in range(self._options.max_retry_attempts):
+        generation = self.generation
+        for left in range(self._options.max_retry_attempts, -1, -1):
             try:
-                return await self._answers(requests)
+                answers = await self._answers(requests)
+                break
             except StoreUnavailableError as error:
-                if not isinstance(error.__cause__, ConnectionLoss):
+                if not left or not isinstance(error.__cause__, ConnectionLoss) or self.generation != generation:
                     raise
-        return await self._answers(requests)
+        if self.generation != generation:
+            raise StoreUnavailableError(f"the session with {self.where} ended while it was read from; read again")
+        return answers
 
     async def _answers(self, requests: Sequence[Any]) -> list[Any]:
         try:
@@ -278,47 +265,30 @@ class Session:
             # kazoo says so only after it has failed all that it had. What is sent again before that would fail with the rest.
             self._connected.clear()
         if error is None or isinstance(error, ABOUT_A_NODE):
-            self._heard = time.monotonic()
+            self._signs.heard(time.monotonic())
         if error is None and reply.proves:
-            self._last_proof = max(self._last_proof, reply.began)
-            self._prove(reply.began)
-
-    def _prove(self, at: float) -> None:
-        """The session lived at `at`.
-
-        After a silence, such as a pause of this process, the server may not yet have told the ensemble's leader, which counts
-        from the last sign before. That is certain when another proof follows after half a tick.
-        """
-        if at - self._last_sign > self._granted / 3:
-            self._signs_since = at
-        self._last_sign = max(self._last_sign, at)
-        if at - self._signs_since >= self._granted / 4:
-            self._proven = max(self._proven, at)
+            self._signs.proved(reply.began)
 
     async def _keep_proving(self) -> None:
         """Ask for something whenever nothing else was asked for, so that it is known that the session lives."""
         while True:
-            pause = self._granted / 6
-            idle = time.monotonic() - self._last_proof
-            if idle < pause:
-                await asyncio.sleep(pause - idle)
+            if due := self._signs.due_in(time.monotonic()):
+                await asyncio.sleep(due)
                 continue
-            patience = self._granted / 3
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(self._signs.patience):
                     await self.request(Sync("/"))
                     continue
             except TimeoutError:
                 # kazoo would wait for longer than the session is trusted, and the other servers may be well.
-                since = max(self._connected_at, self._heard)  # large answers may be on their way before this one
-                if self.connected and time.monotonic() - since >= patience and "," in self._hosts:
+                if self.connected and self._signs.is_silent(time.monotonic()) and "," in self._hosts:
                     logger.warning("%s is silent; connecting to another server", self.where)
                     break_connection(self._client)
             except StoreError as error:
                 logger.debug("no proof of life from %s: %s", self.where, error)
             except Exception:  # whatever it is: without proofs this node could never lead again
                 logger.exception("no proof of life from %s", self.where)
-            await asyncio.sleep(pause / 4)
+            await asyncio.sleep(self.timeout / 24)
 
     # -- from kazoo's threads -----------------------------------------------------------------------------------------
 
@@ -331,9 +301,9 @@ class Session:
 
     def _on_timeout_granted(self, timeout: float) -> None:
         """Runs in kazoo's thread."""
-        if timeout != self._granted:
+        if timeout != self.timeout:
             logger.info("%s grants a session timeout of %g s", self.where, timeout)
-        self._granted = timeout
+        self._signs.timeout = timeout
 
     def _post(self, action: Callable[[], None]) -> None:
         """Have `action` done on the event loop, in order. The loop is woken once for many."""
@@ -359,9 +329,7 @@ class Session:
             return
         logger.info("the connection to %s is %s", self.where, state)
         if state == KazooState.CONNECTED:
-            self._connected_at = time.monotonic()
-            # The leader of the ensemble itself has let the session in, so it counts from here.
-            self._last_sign, self._signs_since = max(self._last_sign, at), _NEVER
+            self._signs.let_in(at)
             self._connected.set()
         elif keeper_state == KeeperState.AUTH_FAILED and not self._welcome:
             self._broken = translated(AuthFailedError(), self.where)
