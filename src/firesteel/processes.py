@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from dataclasses import dataclass
@@ -126,3 +128,16 @@ def _start_mark(pid: int) -> str:
     out = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = out.stdout.strip().partition(" ")
     return "" if state.startswith("Z") else started.strip()
+
+
+_PEER_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group, as the kernel knows them."""
+
+
+def user_behind(line: socket.socket) -> int | None:
+    """The user id of the process at the other end of a unix socket; None where the kernel does not say."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    packed = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    _, user, _ = _PEER_CREDENTIALS.unpack(packed)
+    return int(user)

@@ -55,7 +55,7 @@ class LocalNode:
     def announce(self, **more: Any) -> None:
         identity = {"pid": self.process.pid, "started": self.process.started}
         settings = fingerprint(load_configuration())
-        write_json(self.file, {"address": self._address, "token": None, "settings": settings, **identity, **more})
+        write_json(self.file, {"address": self._address, "socket": None, "settings": settings, **identity, **more})
 
     def close(self) -> None:
         self.child.kill()
@@ -167,7 +167,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def start_node(given: Any, **how: Any) -> LocalCluster:
         calls.append({"overrides": dict(given.overrides), **how})
-        return LocalCluster("http://127.0.0.1:8081", "secret", ProcessIdentity(4711, "then"))
+        return LocalCluster("http://127.0.0.1:8081", None, ProcessIdentity(4711, "then"))
 
     monkeypatch.setattr("firesteel.cli.nodes.start_node", start_node)
     return calls

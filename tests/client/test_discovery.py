@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.client.fake_cluster import FakeCluster, Node
+from tests.support.local_doors import handing_out
 
 from firesteel.client import ClusterUnreachableError, connect, connect_async, find_local, find_nodes
 from firesteel.client.discovery import rest_file
@@ -38,7 +39,8 @@ def announce(
 ) -> Path:
     file = rest_file(configuration)
     private_dir(file.parent)
-    write_json(file, {"address": address, "token": token, "pid": process.pid, "started": process.started, **more})
+    door = handing_out(token) if token else None
+    write_json(file, {"address": address, "socket": door, "pid": process.pid, "started": process.started, **more})
     return file
 
 
@@ -175,7 +177,7 @@ def test_port_of_a_node_that_is_gone_is_not_asked_again(tmp_path: Path, fake: Fa
 
 def announce_all(known: Configuration, *nodes: tuple[str, ProcessIdentity, str]) -> None:
     """As several nodes do; the last one came last."""
-    listed = [{"address": a, "pid": p.pid, "started": p.started, "token": t} for a, p, t in nodes]
+    listed = [{"address": a, "pid": p.pid, "started": p.started, "socket": handing_out(t)} for a, p, t in nodes]
     file = announce(known, *nodes[-1][:2], token=nodes[-1][2])
     write_json(file, {**listed[-1], "nodes": listed})
 
@@ -251,4 +253,4 @@ def test_file_is_what_a_node_would_write(tmp_path: Path) -> None:
     known = configuration(tmp_path)
     file = announce(known, "http://127.0.0.1:1", me())
     assert file == tmp_path / "clusters" / "default" / "rest.json"
-    assert set(json.loads(file.read_text())) == {"address", "token", "pid", "started"}
+    assert set(json.loads(file.read_text())) == {"address", "socket", "pid", "started"}

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import graph_of
 from tests.support.sleeper import sleeper
 
+from firesteel.client.local_token import ask_for_token
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
@@ -105,7 +106,7 @@ def configuration(directory: Path) -> Configuration:
 async def node(life: EarlierLife) -> AsyncIterator[tuple[DispatcherResourceManagerComponent, httpx.AsyncClient]]:
     async with ClusterEntrypoint(life.configuration, rest=True).open() as component:
         told = json.loads((life.home / "rest.json").read_text())
-        headers = {"Authorization": f"Bearer {told['token']}"}
+        headers = {"Authorization": f"Bearer {ask_for_token(told['socket'])}"}
         async with httpx.AsyncClient(base_url=told["address"], headers=headers) as http:
             async with asyncio.timeout(60):
                 while not leads(component):  # noqa: ASYNC110

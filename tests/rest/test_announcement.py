@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.local_doors import handing_out
+
 from firesteel.client.discovery import find_nodes
 from firesteel.config import Configuration, load_configuration
 from firesteel.files import read_json, write_json
@@ -16,7 +18,7 @@ from firesteel.rest.announcement import LOCAL_FILE, Announcement
 
 
 def announced(directory: Path, port: int, **more: Any) -> Announcement:
-    made = Announcement(directory, {"address": f"http://127.0.0.1:{port}", "token": f"t{port}", **more})
+    made = Announcement(directory, {"address": f"http://127.0.0.1:{port}", "socket": handing_out(f"t{port}"), **more})
     made.write()
     return made
 

@@ -1,7 +1,8 @@
 """How a client finds the cluster of this machine: by a private file that its nodes write once they serve.
 
-The file is `<data.dir>/clusters/<cluster-id>/rest.json`. It holds tokens, so nobody but its owner may read it; the pid and
-start mark of each node say whether it still runs. It is about one node, and lists all of them.
+The file is `<data.dir>/clusters/<cluster-id>/rest.json`. Whoever can write it could have jobs sent to themselves, so nobody but
+its owner may; the pid and start mark of each node say whether it still runs. It is about one node, and lists all of them. The
+token of their owner is in no file: a node hands it to processes of its own user (see `local_token`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firesteel.client.cluster import AsyncClusterClient, ClusterClient, Rediscover
 from firesteel.client.endpoints import Location, parse_addresses
 from firesteel.client.errors import ClusterUnreachableError
+from firesteel.client.local_token import ask_for_token
 from firesteel.client.model import Answer
 from firesteel.errors import FiresteelError
 from firesteel.files import read_json
@@ -36,8 +38,14 @@ class LocalCluster:
     """A node of this machine that serves."""
 
     address: str
-    token: str | None
+    socket: str | None
+    """Where it hands its owner's token to its own user; None when it asks nobody for one."""
     process: ProcessIdentity
+
+    @property
+    def token(self) -> str | None:
+        """The token of its owner, asked for each time; None when it hands out none."""
+        return ask_for_token(self.socket) if self.socket else None
 
 
 def rest_file(configuration: Configuration) -> Path:
@@ -75,7 +83,7 @@ def find_nodes(configuration: Configuration) -> tuple[LocalCluster, ...]:
 
 
 def _is_private(file: Path) -> bool:
-    """Whoever can write it could have jobs sent to themselves; whoever can read it has the token."""
+    """Whoever can write it could have jobs sent to themselves."""
     try:
         there = file.stat()
     except FileNotFoundError:
@@ -85,9 +93,9 @@ def _is_private(file: Path) -> bool:
 
 def _local(data: Answer) -> LocalCluster:
     (address,) = parse_addresses(data.text("address"))
-    token = data.get("token")
+    door = data.get("socket")
     process = ProcessIdentity(data.integer("pid"), data.text("started"))
-    return LocalCluster(address, str(token) if token else None, process)
+    return LocalCluster(address, str(door) if door else None, process)
 
 
 def connect(configuration: Configuration | None = None) -> ClusterClient:

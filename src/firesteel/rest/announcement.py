@@ -1,4 +1,4 @@
-"""Where clients of the same user find this machine's nodes, with their owner's tokens: a file that only the owner can read.
+"""Where clients of the same user find this machine's nodes: a file that only the owner can read or write.
 
 Several nodes of one cluster may run on a machine. The file is about the last one that came, and lists them all: a client
 which was talking to one that dies knows whom to ask next. A node that ends takes itself out; one that was killed is taken

@@ -30,6 +30,7 @@ from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
+from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.node_identity import Bearers, NodeIdentity
 from firesteel.rest.security.audit import AuditLog
@@ -155,7 +156,9 @@ class WebMonitorEndpoint:
             address = url(rest.address or rest.bind_address, port, tls=tls is not None)
             opened.push_async_callback(context.events.close)  # before the server, which waits for its streams
             context.address = address
-            announcement = self._announced = self._announcement(address, bearers.local_token)
+            anonymous = security.authentication == (Authentication.NONE,)
+            handed_out = None if anonymous else opened.enter_context(local_door(bearers.local_token))
+            announcement = self._announced = self._announcement(address, handed_out)
             self.withdraw = context.withdraw = announcement.take_back
             await asyncio.to_thread(announcement.write)
             opened.push_async_callback(asyncio.to_thread, announcement.take_back)
@@ -227,11 +230,10 @@ class WebMonitorEndpoint:
             return memory_bytes(self._configuration.blob.max_size) + 64 * 1024
         return None
 
-    def _announcement(self, address: str, token: str) -> Announcement:
-        anonymous = self._configuration.security.authentication == (Authentication.NONE,)
+    def _announcement(self, address: str, handed_out: str | None) -> Announcement:
         content = {
             "address": address,
-            "token": None if anonymous else token,
+            "socket": handed_out,
             "woken": self._woken,
             "settings": fingerprint(self._configuration),
         }

@@ -87,7 +87,7 @@ class Bearers:
         self._owner = owner
         self._tokens = tokens
         self.local_token = LOCAL_PREFIX + secrets.token_hex(32)
-        """Drawn at each start, and written only into a file that nobody but the owner of the node's process can read."""
+        """Drawn at each start and written nowhere; `local_door` hands it to processes of the node's own user."""
 
     async def authenticate(self, token: str) -> Principal | None:
         if token.startswith(NODE_PREFIX):
