@@ -7,6 +7,8 @@ data directory of its own, their files. What it does not see it must not take fo
 from __future__ import annotations
 
 import functools
+import getpass
+import os
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -88,3 +90,11 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def this_user() -> str:
+    """Who runs this process; jobs that the command submits to its own cluster are theirs."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container that runs under a user id without an account
+        return f"uid-{os.getuid()}"

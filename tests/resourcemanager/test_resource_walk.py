@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,6 +15,7 @@ from firesteel.resourcemanager.state import Engine, EngineState, ResourceState, 
 from firesteel.types import JobID
 
 SPECS = [EngineSpec("local[1]"), EngineSpec("local[2]"), EngineSpec("local[2]", memory="2g")]
+OWNERS = ["ann", "ann", "bob", None]
 ATTACHED = EngineSpec("sc://h:15002")
 LONGEST_JOB = 12.0
 
@@ -32,13 +33,15 @@ class World:
     granted: int = 0
     count: int = 0
     exclusive_users: dict[str, set[JobID]] = field(default_factory=dict)
+    owners: dict[str, str | None] = field(default_factory=dict)
+    """Of the first job that was on each engine."""
 
     def ask(self, *, priority: int | None = None) -> None:
         self.count += 1
         kind = self.rng.random()
         request = SlotRequest(
             JobID(f"job-{self.count}"),
-            ATTACHED if kind < 0.05 else self.rng.choice(SPECS),
+            ATTACHED if kind < 0.05 else replace(self.rng.choice(SPECS), owner=self.rng.choice(OWNERS)),
             classic=0.05 <= kind < 0.12,
             exclusive=0.12 <= kind < 0.3,
             priority=self.rng.choice([0, 0, 0, 1]) if priority is None else priority,
@@ -68,7 +71,9 @@ class World:
                 engine = self.state.engines[decision.engine]
                 [waiting] = [w for q in self.state.queues.values() for w in q if w.ticket == decision.ticket]
                 assert engine.state is EngineState.READY
-                assert engine.spec == waiting.request.engine
+                spec = waiting.request.engine
+                assert engine.spec == spec or (engine.fresh and engine.spec == replace(spec, owner=None))
+                assert self.owners.setdefault(decision.engine, spec.owner) == spec.owner or engine.foreign
                 assert engine.exclusive_to is None, "an engine that somebody has alone"
                 assert len(engine.holders) < engine.slots
                 users = self.exclusive_users.setdefault(decision.engine, set())

@@ -258,6 +258,20 @@ class TestTaskManagers:
         for path in ("log", "logs", "logs/engine.log", "stdout"):
             assert desk.client(ALICE).get(f"/taskmanagers/e1/{path}").status_code == 403
 
+    def test_an_engine_is_seen_by_its_owner_and_by_those_who_see_all(self, tmp_path: Path) -> None:
+        """S19, S22: to anybody else it is not there."""
+        desk = Desk(tmp_path)
+        (with_engine(desk, owner="bob") / "engine.log").write_text("SELECT of bob\n")
+        paths = ("", "/log", "/logs", "/logs/engine.log", "/stdout")
+        for principal, status in ((ALICE, 404), (BOB, 200), (ALL, 200), (ADMIN, 200)):
+            client = desk.client(principal)
+            assert {client.get(f"/taskmanagers/e1{path}").status_code for path in paths} == {status}
+            count = 0 if status == 404 else 1
+            assert len(client.get("/taskmanagers").json()["taskmanagers"]) == count
+            assert client.get("/overview").json()["taskmanagers"] == count
+            assert bool(client.get("/taskmanagers/metrics").json()) == bool(count)
+            assert bool(client.get("/taskmanagers/e1/metrics").json()) == bool(count)
+
     def test_an_engine_that_is_not_there(self, tmp_path: Path) -> None:
         client = Desk(tmp_path).client(ADMIN)
         for path, words in (

@@ -23,6 +23,7 @@ from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.native.documentation import HEADERS, STYLE, render_page
 from firesteel.rest.native.history import page
 from firesteel.rest.native.routes import ROUTERS
+from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
@@ -68,9 +69,23 @@ def test_engines_are_listed(desk: Desk) -> None:
         "since": 12500,
         "address": "127.0.0.1:15002",
         "foreign": False,
+        "owner": None,
     }
     assert second["foreign"] is True
     assert "hunter2secret" not in answer.text
+
+
+def test_engines_of_another_owner_are_not_listed(desk: Desk) -> None:
+    """S19"""
+    engines = (overview("e1", owner="alice"), overview("e2", owner="bob"), overview("e3"))
+    desk.gateway.resources = ResourceOverview(engines, 0, 0)
+
+    def listed(principal: Principal) -> list[str]:
+        return [e["id"] for e in desk.client(principal).get("/v1/engines").json()["engines"]]
+
+    assert listed(EYE) == ["e1", "e3"]
+    assert listed(BOB) == ["e2", "e3"]
+    assert listed(ADMIN) == ["e1", "e2", "e3"]
 
 
 def test_the_queue_has_the_jobs_that_the_caller_sees(desk: Desk) -> None:

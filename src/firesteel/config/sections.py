@@ -66,6 +66,7 @@ class ClassArchive(StrEnum):
 
 class Isolation(StrEnum):
     SESSION = "session"
+    OWNER = "owner"
     JOB = "job"
 
 
@@ -128,8 +129,11 @@ class EngineOptions(Section, prefix="engine"):
     )
     isolation: Isolation = option(
         key="isolation",
-        default=Isolation.SESSION,
-        description="With `session` jobs share engines, each in its own Spark session; with `job` every job has one alone.",
+        default=Isolation.OWNER,
+        description=(
+            "Who shares an engine: with `owner` the jobs of one owner, each in its own Spark session; with `session` the "
+            "jobs of everybody; with `job` nobody, every job has one alone."
+        ),
         since="0.1",
     )
     slots: PositiveInt = option(

@@ -27,6 +27,9 @@ class EngineSpec:
     memory: str = "1g"
     spark: tuple[tuple[str, str], ...] = ()
     jvm_options: tuple[str, ...] = ()
+    owner: str | None = None
+    """Whose jobs it is for, and nobody else's: its process, token, catalogue and directory are theirs. None: everybody's
+    (`engine.isolation: session`, or attached), or of nobody yet (a warm one)."""
 
     @property
     def attached(self) -> bool:
@@ -82,6 +85,7 @@ class EngineRecord:
                 memory=spec["memory"],
                 spark=tuple((k, v) for k, v in spec["spark"]),
                 jvm_options=tuple(spec["jvm_options"]),
+                owner=spec.get("owner"),
             ),
             process=ProcessIdentity(**process) if process else None,  # type: ignore[arg-type]
             **values,  # type: ignore[arg-type]

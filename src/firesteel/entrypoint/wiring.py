@@ -19,7 +19,7 @@ from firesteel.errors import FencingError
 from firesteel.files import private_dir
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
-from firesteel.hosts import Whereabouts, this_host
+from firesteel.hosts import Whereabouts, this_host, this_user
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
 from firesteel.jobmaster.events import JobEvents
@@ -141,11 +141,12 @@ class Node:
             plan = await asyncio.to_thread(RunPlan.of, graph, self.configuration)
         else:
             plan = RunPlan.of(graph, self.configuration)
+        isolation = self.configuration.engine.isolation
         return SlotRequest(
             job_id=submission.job_id,
-            engine=plan.engine,
+            engine=dataclasses.replace(plan.engine, owner=None if isolation is Isolation.SESSION else submission.owner),
             classic=plan.classic,
-            exclusive=self.configuration.engine.isolation is Isolation.JOB,
+            exclusive=isolation is Isolation.JOB,
             priority=submission.priority,
             arrival=submission.submitted_at,
         )
@@ -156,6 +157,7 @@ def engine_provider(configuration: Configuration) -> LocalEngineProvider:
         EngineDirectory(cluster_directory(configuration)),
         launch_options(configuration),
         shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
+        shared_owner=None if configuration.engine.isolation is Isolation.SESSION else this_user(),
         token=configuration.engine.token or "",
         patience=configuration.heartbeat.timeout,
         whereabouts=Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts)),

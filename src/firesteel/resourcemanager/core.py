@@ -1,9 +1,10 @@
 """Who gets which engine: one pure function from what is known to what is to be done.
 
-Requests are served in the order of the queue. One that finds a free slot on an engine of its spec gets it; else an engine is
-started for it when there is room; else an idle engine that does not fit makes room; else it waits. Behind one that waits for
-room, others may still take free slots of their own spec, but never room: and one engine is not filled up again, so that it
-becomes idle some day (see `_drain`). A plan is complete: once it is carried out, the next plan for the same moment is empty.
+Requests are served in the order of the queue. One that finds a free slot on an engine of its spec, which says whose it is,
+gets it; else an engine is started for it when there is room; else an idle engine that does not fit makes room; else it
+waits. Behind one that waits for room, others may still take free slots of their own spec, but never room: and one engine is
+not filled up again, so that it becomes idle some day (see `_drain`). A plan is complete: once it is carried out, the next
+plan for the same moment is empty.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from firesteel.config.values import memory_bytes
@@ -144,6 +145,13 @@ class _Seat:
     def unused(self) -> bool:
         return self.used == 0 and not self.closed
 
+    def fits(self, spec: EngineSpec) -> bool:
+        """Whether it is of that spec; an engine that nobody has used yet becomes its first user's."""
+        if self.spec == spec:
+            return True
+        nobodys = self.spec.owner is None and self.fresh and self.unused and not self.foreign
+        return nobodys and replace(self.spec, owner=spec.owner) == spec
+
 
 def _seat(engine: Engine) -> _Seat:
     return _Seat(
@@ -214,7 +222,7 @@ class _Planner:
         shape = waiting.shape
         if shape.classic:
             return self._serve_classic(waiting)
-        fitting = [s for s in self._seats if s.spec == shape.spec and s.free > 0]
+        fitting = [s for s in self._seats if s.free > 0 and s.fits(shape.spec)]
         if shape.exclusive:
             # An attached engine cannot be had new: being alone on it has to do.
             fitting = [s for s in fitting if s.unused and (s.fresh or s.spec.attached)]
@@ -223,11 +231,13 @@ class _Planner:
             assert seat.engine is not None
             seat.used += 1
             seat.fresh = False
+            seat.spec = shape.spec
             seat.closed = shape.exclusive
             self._decisions.append(Grant(waiting.ticket, waiting.request.job_id, seat.engine.key))
             return _Outcome.SERVED
         for seat in fitting:
             seat.used += 1
+            seat.spec = shape.spec
             seat.closed = shape.exclusive
             seat.tickets.append(waiting.ticket)
             return _Outcome.SERVED

@@ -28,6 +28,8 @@ class EngineOverview:
     """Started by somebody else, who stops it."""
     jobs: tuple[JobID, ...] = ()
     """Who holds its slots."""
+    owner: str | None = None
+    """Whose jobs it is for; None: everybody's, or nobody's yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +55,5 @@ def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -
         address=record.address if record else "",
         foreign=engine.foreign,
         jobs=tuple(engine.holders.values()),
+        owner=engine.spec.owner,
     )

@@ -103,6 +103,7 @@ class LocalEngineProvider:
         options: LaunchOptions,
         *,
         shared: EngineDirectory | None = None,
+        shared_owner: str | None = None,
         token: str = "",
         patience: float = 30.0,
         whereabouts: Whereabouts | None = None,
@@ -112,6 +113,7 @@ class LocalEngineProvider:
             directory: The engines of one cluster, and of nobody else: all that are found there are ours.
             options: How to start them.
             shared: Where `firesteel engine start` notes its engines; None not to use these (`engine.reuse`).
+            shared_owner: Whose jobs may use these; None for everybody's.
             token: For attached endpoints (`engine.token`).
             patience: How long an adopted engine may be silent (`heartbeat.timeout`).
             whereabouts: Tells engines of this host from those of others.
@@ -120,6 +122,7 @@ class LocalEngineProvider:
         self._directory = directory
         self._options = options
         self._shared = shared
+        self._shared_owner = shared_owner
         self._token = token
         self._patience = patience
         # Apart, so that engines which hang, each with a thread that waits for its answer, keep nobody from starting one.
@@ -251,7 +254,8 @@ class LocalEngineProvider:
         directory = self._shared
         if directory is None:
             return []
-        return await self._in(self._work, lambda: [r for r in directory.alive() if r.shared])
+        found = await self._in(self._work, lambda: [r for r in directory.alive() if r.shared])
+        return [dataclasses.replace(r, spec=dataclasses.replace(r.spec, owner=self._shared_owner)) for r in found]
 
     async def close(self) -> None:
         """Give the threads back. Engines stay, and what is under way in a thread goes on."""

@@ -85,6 +85,10 @@ class Caller:
     def sees(self, owner: str) -> bool:
         return may_read(self.principal, owner)
 
+    def sees_engine(self, owner: str | None) -> bool:
+        """Whether the caller may see an engine of that owner; one of nobody is everybody's."""
+        return owner is None or self.sees(owner)
+
     def read(self, job_id: JobID) -> JobID:
         """`job_id`, if the caller may see the job; somebody else's job looks like none at all."""
         if not self.sees(self._gateway.owner_of(job_id)):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import logging
-import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +24,7 @@ from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.ha.protocols import Epoch, LeaderInformation, StateStore
 from firesteel.ha.retrieval import Absence
+from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
@@ -106,7 +105,7 @@ class WebMonitorEndpoint:
         async with contextlib.AsyncExitStack() as opened:
             configured = Identities.of(security)
             opened.push_async_callback(configured.close)
-            bearers = Bearers(nodes, Principal(_user(), Role.ADMIN, EVERYBODY), configured.tokens)
+            bearers = Bearers(nodes, Principal(this_user(), Role.ADMIN, EVERYBODY), configured.tokens)
             identities = replace(configured, tokens=bearers)
             audit = AuditLog(security.audit_log or self._directory / "audit.log")
             audit.start()
@@ -238,10 +237,3 @@ class WebMonitorEndpoint:
             "settings": fingerprint(self._configuration),
         }
         return Announcement(self._directory, content)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container that runs under a user id without an account
-        return f"uid-{os.getuid()}"

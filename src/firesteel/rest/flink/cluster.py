@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from fastapi import APIRouter
@@ -14,7 +14,7 @@ from firesteel.config.sections import Role
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.answers import answer
-from firesteel.rest.context import CallerParam, CallerPrincipal, Context
+from firesteel.rest.context import Caller, CallerParam, CallerPrincipal, Context
 from firesteel.rest.flink.contract import ERRORS, Empty
 from firesteel.rest.security.principals import EVERYBODY, require
 from firesteel.status import JobStatus
@@ -71,7 +71,7 @@ async def show_config(context: Context) -> Response:
 @router.get("/overview", response_model=ClusterOverviewMessage, summary="Slots, engines and how many jobs there are")
 async def show_overview(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
-    return answer(render_overview(overview.resources, await count_jobs(context, caller)))
+    return answer(render_overview(visible(overview.resources, caller), await count_jobs(context, caller)))
 
 
 @router.delete("/cluster", response_model=Empty, summary="End the leading node; jobs and engines run on")
@@ -115,6 +115,11 @@ def usable(resources: ResourceOverview) -> list[EngineOverview]:
     return [e for e in resources.engines if e.state is EngineState.READY]
 
 
+def visible(resources: ResourceOverview, caller: Caller) -> list[EngineOverview]:
+    """Those of them that the caller may see."""
+    return [e for e in usable(resources) if caller.sees_engine(e.owner)]
+
+
 def render_config(refresh_interval: float, now: datetime) -> DashboardConfiguration:
     offset = now.utcoffset()
     return {
@@ -128,8 +133,7 @@ def render_config(refresh_interval: float, now: datetime) -> DashboardConfigurat
     }
 
 
-def render_overview(resources: ResourceOverview, jobs: JobCounts) -> ClusterOverviewMessage:
-    engines = usable(resources)
+def render_overview(engines: Sequence[EngineOverview], jobs: JobCounts) -> ClusterOverviewMessage:
     return {
         "taskmanagers": len(engines),
         "slots-total": sum(e.slots for e in engines),

@@ -17,7 +17,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.errors import JobNotFoundError
 from firesteel.resourcemanager.overview import EngineOverview
 from firesteel.rest.answers import answer
-from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
+from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.flink.aggregation import (
     AggregatedMetricMessage,
@@ -28,7 +28,7 @@ from firesteel.rest.flink.aggregation import (
     metrics_of,
     words,
 )
-from firesteel.rest.flink.cluster import usable
+from firesteel.rest.flink.cluster import visible
 from firesteel.rest.flink.contract import ERRORS
 from firesteel.rest.flink.debugging import ThreadDump, dump_engine, require_debugging
 from firesteel.rest.flink.engine_views import (
@@ -49,9 +49,9 @@ EngineIdParam = Annotated[str, Path(alias="taskmanagerid", max_length=255, descr
 
 
 @router.get("/taskmanagers", response_model=TaskManagers, summary="The engines that are there for jobs")
-async def list_engines(context: Context) -> Response:
+async def list_engines(context: Context, caller: CallerParam) -> Response:
     now = time.time()
-    return answer({"taskmanagers": [render_engine(e, now) for e in await _engines(context)]})
+    return answer({"taskmanagers": [render_engine(e, now) for e in await _engines(context, caller)]})
 
 
 @router.get(
@@ -61,19 +61,20 @@ async def list_engines(context: Context) -> Response:
 )
 async def show_aggregated_metrics(
     context: Context,
+    caller: CallerParam,
     get: MetricsParam = None,
     agg: AggregationParam = None,
     taskmanagers: Annotated[str | None, Query(max_length=20_000)] = None,
 ) -> Response:
     wanted = set(words(taskmanagers))
-    engines = [e for e in await _engines(context) if not wanted or e.engine_id in wanted]
+    engines = [e for e in await _engines(context, caller) if not wanted or e.engine_id in wanted]
     holders = [await asyncio.to_thread(_metrics, context, e) for e in engines]
     return answer(aggregates_of(holders, get, agg))
 
 
 @router.get("/taskmanagers/{taskmanagerid}", response_model=TaskManagerDetails, summary="One engine")
 async def show_engine(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
-    engine = await _engine(context, engine_id)
+    engine = await _engine(context, caller, engine_id)
     if engine is None:
         raise _unknown(f"No TaskExecutor registered under {engine_id}.")
     metrics = await asyncio.to_thread(_metrics, context, engine)
@@ -82,53 +83,52 @@ async def show_engine(context: Context, caller: CallerParam, engine_id: EngineId
 
 
 @router.get("/taskmanagers/{taskmanagerid}/metrics", response_model=list[MetricMessage], summary="Its metrics")
-async def show_metrics(context: Context, engine_id: EngineIdParam, get: MetricsParam = None) -> Response:
-    engine = await _engine(context, engine_id)
+async def show_metrics(
+    context: Context, caller: CallerParam, engine_id: EngineIdParam, get: MetricsParam = None
+) -> Response:
+    engine = await _engine(context, caller, engine_id)
     if engine is None:
         return answer([])
     return answer(metrics_of(await asyncio.to_thread(_metrics, context, engine), get))
 
 
 @router.get("/taskmanagers/{taskmanagerid}/logs", response_model=LogList, summary="Its log files")
-async def list_logs(context: Context, principal: CallerPrincipal, engine_id: EngineIdParam) -> Response:
-    require_all(principal)
-    engine = await _engine(context, engine_id)
+async def list_logs(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
+    engine = await _engine(context, caller, engine_id)
     if engine is None:
         raise _unknown(f"Could not find TaskExecutor {engine_id}")
+    _require_log(caller, engine)
     return answer(await listed(await _files(context, engine)))
 
 
 @router.get("/taskmanagers/{taskmanagerid}/logs/{filename}", response_class=Response, summary="One of them")
 async def show_log_file(
     context: Context,
-    principal: CallerPrincipal,
+    caller: CallerParam,
     engine_id: EngineIdParam,
     filename: Annotated[str, Path(max_length=255)],
 ) -> Response:
-    require_all(principal)
-    found = await text_of((await _files(context, await _with_files(context, engine_id))).get(filename))
+    found = await text_of((await _files(context, await _with_files(context, caller, engine_id))).get(filename))
     if found is None:
         raise HttpError(404, f"The engine {engine_id} has no log file of that name.")
     return found
 
 
 @router.get("/taskmanagers/{taskmanagerid}/log", response_class=Response, summary="Its log")
-async def show_log(context: Context, principal: CallerPrincipal, engine_id: EngineIdParam) -> Response:
-    require_all(principal)
-    return await text_of((await _files(context, await _with_files(context, engine_id)))[LOG]) or empty_text()
+async def show_log(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
+    return await text_of((await _files(context, await _with_files(context, caller, engine_id)))[LOG]) or empty_text()
 
 
 @router.get("/taskmanagers/{taskmanagerid}/stdout", response_class=Response, summary="Empty: it is in the log")
-async def show_stdout(context: Context, principal: CallerPrincipal, engine_id: EngineIdParam) -> Response:
-    require_all(principal)
-    await _with_files(context, engine_id)
+async def show_stdout(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
+    await _with_files(context, caller, engine_id)
     return empty_text()
 
 
 @router.get("/taskmanagers/{taskmanagerid}/thread-dump", response_model=ThreadDump, summary="Its threads; for admins")
-async def show_threads(context: Context, principal: CallerPrincipal, engine_id: EngineIdParam) -> Response:
-    require_debugging(context.configuration, principal)
-    engine = await _engine(context, engine_id)
+async def show_threads(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
+    require_debugging(context.configuration, caller.principal)
+    engine = await _engine(context, caller, engine_id)
     if engine is None:
         raise _unknown(f"Could not find TaskExecutor {engine_id}")
     return answer(dump_engine(await asyncio.to_thread(_threads_of, context, engine)))
@@ -137,27 +137,33 @@ async def show_threads(context: Context, principal: CallerPrincipal, engine_id: 
 # -- what is known of engines ------------------------------------------------------------------------------------------
 
 
-async def _engines(context: RestContext) -> list[EngineOverview]:
-    return usable((await context.gateway.request_cluster_overview()).resources)
+async def _engines(context: RestContext, caller: Caller) -> list[EngineOverview]:
+    return visible((await context.gateway.request_cluster_overview()).resources, caller)
 
 
-async def _engine(context: RestContext, engine_id: str) -> EngineOverview | None:
+async def _engine(context: RestContext, caller: Caller, engine_id: str) -> EngineOverview | None:
     """The engine of that id, if there is one; from here on only its own record of its id is used (S4)."""
-    return next((e for e in await _engines(context) if e.engine_id == engine_id), None)
+    return next((e for e in await _engines(context, caller) if e.engine_id == engine_id), None)
 
 
-async def _with_files(context: RestContext, engine_id: str) -> EngineOverview:
-    engine = await _engine(context, engine_id)
+async def _with_files(context: RestContext, caller: Caller, engine_id: str) -> EngineOverview:
+    engine = await _engine(context, caller, engine_id)
     if engine is None:
         raise _unknown(f"Failed to transfer file from TaskExecutor {engine_id} because it was unknown.")
+    _require_log(caller, engine)
     return engine
+
+
+def _require_log(caller: Caller, engine: EngineOverview) -> None:
+    if engine.owner is None:  # the log of one that everybody uses tells of all of them
+        require_all(caller.principal)
 
 
 def _unknown(message: str) -> HttpError:
     return HttpError(404, message)
 
 
-def _sees(caller: CallerParam, context: RestContext, job_id: JobID) -> bool:
+def _sees(caller: Caller, context: RestContext, job_id: JobID) -> bool:
     try:
         return caller.sees(context.gateway.owner_of(job_id))
     except JobNotFoundError:  # it has just ended

@@ -32,6 +32,8 @@ class EngineMessage(TypedDict):
     address: str
     foreign: bool
     """Started by somebody else, who stops it."""
+    owner: str | None
+    """Whose jobs it is for; null: everybody's, or nobody's yet."""
 
 
 class EngineList(TypedDict):
@@ -55,7 +57,8 @@ class Queue(TypedDict):
 @router.get("/engines", response_model=EngineList, summary="Engines: what jobs run on")
 async def list_engines(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
-    content: EngineList = {"engines": [render_engine(e) for e in overview.resources.engines]}
+    engines = [e for e in overview.resources.engines if caller.sees_engine(e.owner)]
+    content: EngineList = {"engines": [render_engine(e) for e in engines]}
     return answer(content)
 
 
@@ -78,6 +81,7 @@ def render_engine(engine: EngineOverview) -> EngineMessage:
         "since": round(engine.since * 1000),
         "address": mask_text(engine.address),
         "foreign": engine.foreign,
+        "owner": engine.owner,
     }
 
 
