@@ -67,7 +67,9 @@ A pipe whose reader goes away, as in `firesteel list -a | head`, is no error: th
 
 What to know in scripts around `firesteel run`:
 
-- Once a job is accepted, whatever goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
+- A script that ends with a code of its own, by `sys.exit(n)`, ends the command with that code, 1 to 255. How to tell it from
+  the codes above is said in [scripts](../concepts/scripts.md#its-exit-code).
+- Once a job is accepted, whatever else goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
   includes a column that only Spark's analyser finds missing; `firesteel info PIPELINE` reports it with code 3.
 - A cancel that comes after the outputs were decided does not count: the job ends as FINISHED and the code is 0.
 - With `-d` the code says whether the job was accepted, not how it ends. `firesteel list -a --json` tells that.

@@ -131,9 +131,15 @@ def complaints(line: str) -> Iterator[str]:
         yield f"{line}: no command {' '.join(called)}"
         return
     known = {spelling for p in command.params for spelling in p.opts} | {"-h", "--help"}
-    for word in words[: words.index("--")] if "--" in words else words:
+    for word in own_words(words):
         if word.startswith("-") and not word.startswith("-D") and word.partition("=")[0] not in known:
             yield f"{line}: {words[0]} takes no {word}"
+
+
+def own_words(words: list[str]) -> list[str]:
+    """What is the command's own: what stands after a script, which `pipeline.py` is not here, is the script's."""
+    scripts = [n for n, word in enumerate(words) if word.endswith(".py") and Path(word).name != "pipeline.py"]
+    return words[: min([*scripts, *(n for n, word in enumerate(words) if word == "--")], default=len(words))]
 
 
 @every_page

@@ -13,7 +13,7 @@ import firesteel
 
 ROOT = Path(firesteel.__file__).parent
 
-BASE = {"types", "errors", "files", "processes", "hosts", "ports", "failure", "status", "concurrency"}
+BASE = {"types", "errors", "files", "processes", "hosts", "ports", "failure", "status", "concurrency", "module_files"}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "failure": set(),
@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "errors": set(),
     "files": set(),
+    "module_files": set(),
     "processes": set(),
     "hosts": set(),
     "ports": set(),

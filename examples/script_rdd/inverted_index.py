@@ -1,7 +1,7 @@
 """Which documents mention a word. A plain PySpark program with RDDs, a broadcast variable and an accumulator.
 
 firesteel run examples/script_rdd/inverted_index.py
-firesteel run examples/script_rdd/inverted_index.py -- --word ember
+firesteel run examples/script_rdd/inverted_index.py --word ember
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The most frequent words of a text. A plain PySpark program: it knows nothing of where it runs.
 
 firesteel run examples/script_wordcount/wordcount.py
-firesteel run examples/script_wordcount/wordcount.py -- --top 3 --min-length 5
+firesteel run examples/script_wordcount/wordcount.py --top 3 --min-length 5
 """
 
 import argparse

@@ -30,6 +30,8 @@ class Failure:
     error_class: str = ""
     traceback: str = ""
     """The user's frames only."""
+    exit_code: int | None = None
+    """Of a program that ended by itself: what a shell would have seen, 1 to 255."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -179,7 +179,19 @@ def test_failed_job_ends_with_one_and_the_reason(firesteel: Firesteel, tmp_path:
     assert code == exit_codes.FAILED
     assert "so far" in out
     assert "user code: ValueError: bad luck" in out
-    assert 'p.py", line 3' in out
+    assert out.count('p.py", line 3') == 1
+    assert out.count("bad luck") == 3  # in the line of the source, at the end of the traceback, and in the summary
+
+
+def test_script_gets_its_arguments_and_its_exit_code_is_that_of_the_command(
+    firesteel: Firesteel, tmp_path: Path
+) -> None:
+    program = tmp_path / "days.py"
+    program.write_text("import sys\nprint('given', sys.argv[1:])\nsys.exit(77)\n")
+    code, out, err = finish(firesteel("run", str(program), "--day", "2026-01-01", "-d"))
+    assert code == 77, err
+    assert "given ['--day', '2026-01-01', '-d']" in out
+    assert out.count("the program exited with code 77") == 1
 
 
 def test_ctrl_c_cancels_cleanly(firesteel: Firesteel, tmp_path: Path) -> None:
@@ -198,7 +210,7 @@ def test_second_ctrl_c_leaves_with_the_cancel_durable(firesteel: Firesteel, tmp_
     program.write_text(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(300)\n"
     )
-    child = firesteel("run", str(program), "--json")
+    child = firesteel("run", "--json", str(program))
     job_id = until(child, says("deaf"))["job_id"]
     child.send_signal(signal.SIGINT)
     until(child, lambda e: e["type"] == "note" and "cancelling" in e["text"])
@@ -308,7 +320,7 @@ def test_script_output_comes_while_it_runs(firesteel: Firesteel, tmp_path: Path)
     program.write_text(
         f"import os, time\nprint('hello', flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
     )
-    child = firesteel("run", str(program), "--json")
+    child = firesteel("run", "--json", str(program))
     until(child, says("hello"))
     assert child.poll() is None
     go.touch()

@@ -17,9 +17,10 @@ from tests.client.twins import Twin
 
 from firesteel.blob.keys import BlobRef, is_blob_name
 from firesteel.client import AsyncClusterClient
-from firesteel.client.archives import acceptable_name, modules_in, zip_modules
+from firesteel.client.names import acceptable_name
 from firesteel.errors import InvalidPipelineError, InvalidRequestError
 from firesteel.jobgraph.model import JobGraph
+from firesteel.module_files import modules_in, zip_modules
 
 HIDDEN = [
     ".git/config.py",
@@ -201,6 +202,26 @@ def test_submission_uploads_and_sends_references(twin: Twin, fake: FakeCluster, 
     ref = BlobRef.parse(sent.json["graph"]["vertices"][0]["file"])
     assert (ref.name, fake.blobs[ref.key]) == ("main.py", b"print(1)\n")
     assert given == script("main.py")
+
+
+def test_modules_beside_a_script_are_uploaded_with_it(
+    twin: Twin, fake: FakeCluster, node: Node, modules: Path, tmp_path: Path
+) -> None:
+    (modules / "main.py").write_text("import os, pkg.core\n")
+    (modules / "unused.py").write_text("")
+    twin(twin.client(node.address).submit(script("main.py"), artifacts_from=modules))
+    sent = fake.asked("POST", "/jobs")[-1].json["graph"]
+    (ref,) = map(BlobRef.parse, sent["settings"]["artifacts"]["py_files"])
+    assert ref.name == "main-modules.zip"
+    assert zipfile.ZipFile(io.BytesIO(fake.blobs[ref.key])).namelist() == [
+        "helpers.py",
+        "pkg/__init__.py",
+        "pkg/core.py",
+        "pkg/data/rates.json",
+    ]
+    named = script("main.py") | {"settings": {"artifacts": {"py_files": [str(modules)]}}}
+    twin(twin.client(node.address).submit(named, artifacts_from=modules))
+    assert len(fake.asked("POST", "/jobs")[-1].json["graph"]["settings"]["artifacts"]["py_files"]) == 1
 
 
 def test_files_that_are_elsewhere_are_left_to_the_cluster(twin: Twin, fake: FakeCluster, node: Node) -> None:

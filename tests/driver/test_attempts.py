@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -16,9 +17,10 @@ import pytest
 from tests.conftest import Cluster, graph_of
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState
+from firesteel.driver.failure import classify
 from firesteel.driver.pool import DriverPool
 from firesteel.engines.api import EngineApi
-from firesteel.failure import FailureKind
+from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId, new_job_id
@@ -294,6 +296,42 @@ def test_failing_script_is_told_clearly(
     assert message in failure.message
     if "key" in text:
         assert f'{tmp_path}/program.py", line 2, in f' in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("3", 3), ("-1", 255), ("256", 1), ("'out of cheese'", 1), ("True", 1), ("130", 130)]
+)
+def test_exit_code_of_a_script_is_kept_as_a_shell_would_see_it(end: str, code: int) -> None:
+    failure = classify(SystemExit(ast.literal_eval(end)))
+    assert (failure.kind, failure.exit_code) == (FailureKind.EXIT_CODE, code)
+    assert Failure.from_json(failure.to_json()) == failure
+
+
+@pytest.mark.parametrize("api", ["connect", "classic"])
+def test_modules_beside_a_script_reach_its_workers(cluster: Cluster, tmp_path: Path, api: str) -> None:
+    (tmp_path / "helper_beside.py").write_text(
+        "from rates_beside.eur import RATE\n\ndef times(x):\n    return x * RATE\n"
+    )
+    (tmp_path / "rates_beside").mkdir()
+    (tmp_path / "rates_beside" / "__init__.py").write_text("")
+    (tmp_path / "rates_beside" / "eur.py").write_text("RATE = 21\n")
+    graph = script(
+        tmp_path,
+        """
+        from pyspark.sql import SparkSession
+        from pyspark.sql.functions import udf
+        from helper_beside import times
+        spark = SparkSession.builder.getOrCreate()
+        def late(x):
+            import helper_beside
+            return helper_beside.times(x)
+        print(spark.range(3).select(udf(times, "bigint")("id"), udf(late, "bigint")("id")).collect()[2])
+        """,
+        api=api,
+    )
+    run = cluster.run_graph(graph)
+    assert run.record.failure is None, run.stderr
+    assert run.stdout.split("=")[1:] == ["42, late(id)", "42)\n"]
 
 
 def test_exit_code_zero_is_success(cluster: Cluster, tmp_path: Path) -> None:

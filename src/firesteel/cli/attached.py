@@ -154,8 +154,11 @@ def rows_of(job: JobClient) -> Mapping[str, int]:
 
 
 def code_of(result: JobResult) -> int:
-    if result.failure is not None and result.failure.kind is FailureKind.ENGINE_START:
-        return exit_codes.ENGINE
+    """That of the job: of a script that ended with a code of its own, that one."""
+    if result.status is JobStatus.FAILED and result.failure is not None:
+        if result.failure.kind is FailureKind.ENGINE_START:
+            return exit_codes.ENGINE
+        return result.failure.exit_code or exit_codes.FAILED
     return {
         JobStatus.FINISHED: exit_codes.OK,
         JobStatus.CANCELED: exit_codes.CANCELED,

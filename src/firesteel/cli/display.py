@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from firesteel.client.model import JobResult
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 
+_REMEMBERED_LINES = 500
 _PHASES = {
     "connecting": "connecting",
     "compiling": "compiling",
@@ -159,6 +161,9 @@ class TextDisplay:
         self._phase = "submitting"
         self._status: JobStatus | None = None
         self._sinks: dict[str, dict[str, Any]] = {s.name: {} for s in graph.sinks}
+        self._failure: Mapping[str, Any] | None = None
+        self._printed: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        """The last lines of the job's output, so that a traceback is not shown twice."""
 
     def __enter__(self) -> TextDisplay:
         mode = "script" if self._graph.script else self._graph.mode.value
@@ -179,6 +184,7 @@ class TextDisplay:
         if progress := event.data.get("progress"):
             self._progress(progress)
         for line in event.data.get("lines") or ():
+            self._printed.append(line.rstrip())
             self._console.print(Text(_printable(line)), soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -189,6 +195,8 @@ class TextDisplay:
             return
         self._status = status
         if status is JobStatus.FAILING and failure:
+            self._failure = failure
+        if status is JobStatus.RESTARTING and (failure := failure or self._failure):
             self.note(f"failed: {failure.get('message', '')}")
         if status in _STATES:
             self._enter_phase(_STATES[status])
@@ -255,10 +263,21 @@ class TextDisplay:
         attempts = f" after {result.attempts} attempts" if result.attempts > 1 else ""
         self._console.print(f"[{style}]{result.status.value}[/{style}] in {seconds:.1f} s{attempts}")
         if result.failure is not None:
-            self._console.print(Text(_printable(str(result.failure)), style="red"), soft_wrap=True)
-            if result.failure.traceback:
-                self._console.print(Text(_printable(result.failure.traceback.rstrip()), style="dim"), soft_wrap=True)
+            traceback = result.failure.traceback.rstrip()
+            # The traceback ends with the message, and the job may have written it to its own output.
+            text = _first_line(str(result.failure)) if traceback else str(result.failure)
+            self._console.print(Text(_printable(text), style="red"), soft_wrap=True)
+            if traceback and not self._has_printed(traceback):
+                self._console.print(Text(_printable(traceback), style="dim"), soft_wrap=True)
             self._console.print(f"  logs: firesteel logs {result.job_id[:8]}", style="dim")
+
+    def _has_printed(self, text: str) -> bool:
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        return set(lines) <= set(self._printed)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _batch_line(sink: Mapping[str, Any]) -> str:

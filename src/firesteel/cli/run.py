@@ -13,6 +13,7 @@ from firesteel.cli.attached import watch
 from firesteel.cli.command_line import address_option
 from firesteel.cli.connection import open_connection, with_addresses
 from firesteel.cli.options import Given, configured
+from firesteel.cli.script_command import ScriptCommand
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Script
 from firesteel.types import new_job_id, parse_job_id
@@ -67,7 +68,7 @@ def submission_options(function: Any) -> Any:
     return function
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command(cls=ScriptCommand)
 @click.option("-d", "--detached", is_flag=True, help="Return once the job is accepted.")
 @click.option(
     "-sae",
@@ -104,8 +105,8 @@ def run(
 ) -> int:
     """Run PIPELINE (.yaml, .json, .sql, or a .py that builds a Job), or a PySpark script with its ARGS.
 
-    Without -m it runs on the cluster of this machine, which is woken up if need be. Arguments that begin with a dash go after
-    `--`. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting.
+    Without -m it runs on the cluster of this machine, which is woken up if need be. Options stand before a script: all that
+    stands after it are its ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting.
     """
     if address is not None:
         given = with_addresses(given, address)
@@ -156,8 +157,8 @@ def prepared(
 ) -> JobGraph:
     """The graph that the command line describes."""
     if python is not None:
-        if pipeline is not None:
-            args = (str(pipeline), *args)
+        if pipeline not in (None, python):
+            raise click.UsageError(f"-py {python} is what is run; leave out '{pipeline}'")
         pipeline = python
     if pipeline is None:
         raise click.UsageError("Missing argument 'PIPELINE'.")

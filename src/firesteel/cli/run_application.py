@@ -12,6 +12,7 @@ from firesteel.cli.connection import Connection
 from firesteel.cli.local_cluster import one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared, submission_options
+from firesteel.cli.script_command import ScriptCommand
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import find_local
 from firesteel.config import load_configuration
@@ -19,7 +20,7 @@ from firesteel.config import load_configuration
 END_SECONDS = 60.0
 
 
-@click.command("run-application")
+@click.command("run-application", cls=ScriptCommand)
 @click.option("-t", "--target", type=click.Choice(["local"]), default="local", help="Where the cluster is started.")
 @click.option("-d", "--detached", is_flag=True, help="Return once the job is accepted; the cluster ends with it.")
 @submission_options

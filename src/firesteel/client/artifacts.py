@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from firesteel.blob.keys import BlobRef, is_blob_name, is_blob_ref
-from firesteel.client.archives import acceptable_name, modules_in, zip_modules
+from firesteel.client.names import acceptable_name
 from firesteel.errors import InvalidPipelineError, Problem
+from firesteel.module_files import TooManyModulesError, modules_beside, modules_in, zip_modules
 
 if TYPE_CHECKING:
     from firesteel.jobgraph.model import JobGraph
@@ -56,10 +57,39 @@ async def upload_files(uploads: Uploads, graph: Mapping[str, Any], *, base: Path
         return changed
     with tempfile.TemporaryDirectory(prefix="firesteel-") as scratch:
         prepared = await uploads.in_thread(lambda: _prepare(places, base, Path(scratch)))
-        refs = {what: str(await uploads.upload(*what)) for what in dict.fromkeys(prepared)}
+        more = await uploads.in_thread(lambda: _beside_scripts(places, base, Path(scratch)))
+        refs = {what: str(await uploads.upload(*what)) for what in dict.fromkeys([*prepared, *more])}
         for place, what in zip(places, prepared, strict=True):
             place.put(refs[what])
+        if more:
+            _add_modules(changed, [refs[what] for what in more])
     return changed
+
+
+def _beside_scripts(places: Sequence[_Place], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
+    """For each script the zip file of the modules beside it that it imports, which would not be found where it runs."""
+    named = {_path(p.text, base).resolve() for p in places if p.modules}
+    zips: list[tuple[Path, str]] = []
+    for number, place in enumerate(p for p in places if p.vertex is not None):
+        script = _path(place.text, base)
+        if script.suffix != ".py":
+            continue
+        try:
+            members = [m for m in modules_beside(script) if (script.parent / m).resolve() not in named]
+        except TooManyModulesError as error:
+            fix = "name those that are needed in settings.artifacts.py_files, or by -pyfs"
+            raise InvalidPipelineError([Problem(str(error), fix, place.vertex, place.field)]) from error
+        if members and not any(script.parent.resolve() == directory for directory in named):
+            zips.append((scratch / f"beside-{number}.zip", f"{acceptable_name(script.stem)}-modules.zip"))
+            zip_modules(script.parent, members, zips[-1][0])
+    return zips
+
+
+def _add_modules(graph: dict[str, Any], refs: Sequence[str]) -> None:
+    settings = graph.setdefault("settings", {})
+    artifacts = settings.setdefault("artifacts", {}) if isinstance(settings, dict) else None
+    if isinstance(artifacts, dict):
+        artifacts["py_files"] = [*artifacts.get("py_files", ()), *refs]
 
 
 def _prepare(places: Sequence[_Place], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:

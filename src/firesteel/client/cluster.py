@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.client.archives import acceptable_name
 from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
 from firesteel.client.caller import Caller
 from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
@@ -30,6 +29,7 @@ from firesteel.client.model import (
     JobSummary,
     Queue,
 )
+from firesteel.client.names import acceptable_name
 from firesteel.client.operations import DISPOSAL, Operation, carry_out, outcome_of, trigger
 from firesteel.client.requests import Request, get, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of

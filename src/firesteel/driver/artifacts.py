@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from firesteel.jobgraph.model import Artifacts
+from firesteel.module_files import TooManyModulesError, modules_beside, modules_in, zip_modules
 
 
 def put_on_path(artifacts: Artifacts) -> None:
@@ -41,21 +41,38 @@ def send(artifacts: Artifacts, spark: Any) -> None:
 def shippable(path: Path) -> str:
     """Spark takes single modules and zips: a directory is zipped, a wheel is a zip under another name."""
     if path.is_dir():
-        modules = [
-            m for m in sorted(path.rglob("*.py")) if not any(p.startswith(".") for p in m.relative_to(path).parts)
-        ]
-        if not modules:
+        members = modules_in(path)
+        if not members:
             return ""
         target = Path(tempfile.mkdtemp(prefix="firesteel-")) / f"{path.name or 'modules'}.zip"
-        with zipfile.ZipFile(target, "w") as z:
-            for module in modules:
-                z.write(module, module.relative_to(path))
+        zip_modules(path, members, target)
         return str(target)
     if path.suffix == ".whl":
         target = Path(tempfile.mkdtemp(prefix="firesteel-")) / f"{path.stem}.zip"
         target.write_bytes(path.read_bytes())
         return str(target)
     return str(path)
+
+
+def beside(script: Path, named: Sequence[str], target: Path) -> str:
+    """Make `target` a zip of the modules beside `script` that it imports: its functions need them in the workers too.
+
+    The empty string if there are none. Those among `named`, the job's own py_files, are sent already.
+    """
+    if script.suffix != ".py":
+        return ""
+    there = {Path(p).resolve() for p in named}
+    try:
+        members = [m for m in modules_beside(script) if (script.parent / m).resolve() not in there]
+    except (TooManyModulesError, OSError) as error:
+        sys.stderr.write(
+            f"firesteel: {error}; they are not sent to Python workers: name those that are needed by -pyfs\n"
+        )
+        return ""
+    if not members:
+        return ""
+    zip_modules(script.parent, members, target)
+    return str(target)
 
 
 def resolve_function(reference: str) -> Callable[..., Any]:

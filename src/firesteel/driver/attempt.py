@@ -194,6 +194,11 @@ class AttemptDirectory:
         return self.root / "sessions.txt"
 
     @property
+    def modules(self) -> Path:
+        """The modules beside a script that it imports, as they go to Python workers."""
+        return self.root / "modules.zip"
+
+    @property
     def stdout(self) -> Path:
         return self.root / "stdout.log"
 

@@ -42,7 +42,9 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
         case SystemExit():
             code = error.code if isinstance(error.code, int) else 1
             said = f": {error.code}" if isinstance(error.code, str) else ""
-            return Failure(FailureKind.EXIT_CODE, f"the program exited with code {code}{said}", vertex)
+            message = f"the program exited with code {code}{said}"
+            # As the operating system has it: one byte. What would look like success there is 1.
+            return Failure(FailureKind.EXIT_CODE, message, vertex, exit_code=code & 0xFF or 1)
         case ImportError():
             name = getattr(error, "name", None)
             hint = f"; add the package that holds '{name}' to artifacts.py_files, or install it" if name else ""
@@ -86,6 +88,7 @@ def from_exit(status: int | None, stderr: str, *, vertex: str | None = None) -> 
         f"the driver process ended with code {status} and no result{detail}",
         vertex,
         traceback=stderr,
+        exit_code=status or None,
     )
 
 

@@ -193,7 +193,7 @@ def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -
     artifacts.put_on_path(spec.graph.settings.artifacts)
     if spec.gateway is not None:
         log.emit("phase", phase="running", api="classic")
-        script.run_classic(program, spec, Path(spec.gateway))
+        script.run_classic(program, spec, Path(spec.gateway), directory)
     else:
         assert spec.engine is not None
         log.emit("phase", phase="running", api="connect")

@@ -27,11 +27,15 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     os.environ["SPARK_REMOTE"] = engine.remote(spec.attempt.session_id)
     settings = settings_of(spec)
-    if settings or spec.graph.settings.artifacts != Artifacts():
+    given = spec.graph.settings.artifacts
+    beside = artifacts.beside(Path(program.file), given.py_files, directory.modules)
+    if settings or beside or given != Artifacts():
         # The program will find the session as we leave it: it is named by the same id.
         session = EngineSession(os.environ["SPARK_REMOTE"])
         session.configure(settings)
-        artifacts.send(spec.graph.settings.artifacts, session.spark)
+        artifacts.send(given, session.spark)
+        if beside:
+            session.spark.addArtifacts(beside, pyfile=True)
     _accept_masters(SparkSession.Builder)
     _accept_masters(ConnectSession.Builder)
     _renew_session_after_stop(ConnectSession, spec, engine, directory)
@@ -51,22 +55,24 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
         directory.released.touch(mode=0o600)
 
 
-def run_classic(program: Script, spec: AttemptSpec, home: Path) -> None:
+def run_classic(program: Script, spec: AttemptSpec, home: Path, directory: AttemptDirectory) -> None:
     """The program gets a JVM of its own, as under spark-submit in client mode."""
     for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
         os.environ.pop(name, None)
     gateway.take(home)
     relative_paths.for_classic(Path.cwd())
-    _ship_modules(spec)
+    _ship_modules(program, spec, directory)
     _run(program)
 
 
-def _ship_modules(spec: AttemptSpec) -> None:
+def _ship_modules(program: Script, spec: AttemptSpec, directory: AttemptDirectory) -> None:
     """Have SparkContext send the job's files to its workers, as `--py-files`, `--files` and `--archives` would."""
     from pyspark import SparkContext
 
     given = spec.graph.settings.artifacts
     modules = [m for p in given.py_files if (m := artifacts.shippable(Path(p)))]
+    if beside := artifacts.beside(Path(program.file), given.py_files, directory.modules):
+        modules.append(beside)
     if not (modules or given.files or given.archives):
         return
     original = SparkContext._do_init
