@@ -115,6 +115,12 @@ class EngineLostError(EngineError):
     """An engine that was there is gone."""
 
 
+class QueryStoppedError(EngineError):
+    """A streaming query ended that nobody who may has stopped."""
+
+    firesteel_sink: str = ""
+
+
 class AttemptElsewhereError(FiresteelError):
     """An attempt runs on another host, where it can be neither seen nor ended from here."""
 

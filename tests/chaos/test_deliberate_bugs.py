@@ -69,7 +69,7 @@ class Scene:
             root,
             nodes=nodes,
             lease=3.0,
-            options={"high-availability.cluster-id": name, "engine.reuse": "true"},
+            options={"high-availability.cluster-id": name, "engine.reuse": "true", "engine.isolation": "session"},
             command=[sys.executable, "-m", *module],
             environment=environment,
         )

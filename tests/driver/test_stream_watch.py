@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 from tests.conftest import graph_of
 
 from firesteel.driver.events import EventLog
+from firesteel.driver.failure import classify
 from firesteel.driver.stop import StopSwitch
 from firesteel.driver.streaming import LONGEST_POLL_SECONDS, POLL_SECONDS, _Watch, poll_seconds
+from firesteel.errors import QueryStoppedError
+from firesteel.failure import FailureKind
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,23 @@ def test_stop_is_heard_between_two_looks(tmp_path: Path) -> None:
     assert time.monotonic() - began < 30
     assert watch.stopping
     assert 2 <= query.looks <= 4
+
+
+def test_query_that_somebody_else_stopped_fails_its_attempt(tmp_path: Path) -> None:
+    """S22: it is not FINISHED, and its vertex is named."""
+    query = Query()
+    query.stop()
+    with contextlib.closing(EventLog(tmp_path / "events.jsonl")) as log:
+        watch = _Watch({"o": query}, log, StopSwitch(tmp_path / "stop"), poll=60.0, endless={"o"})
+        with pytest.raises(QueryStoppedError) as caught:
+            watch.run()
+    failure = classify(caught.value, caught.value.firesteel_sink)
+    assert (failure.kind, failure.vertex) == (FailureKind.KILLED, "o")
+    assert "not by this job" in failure.message
+
+
+def test_query_that_ends_by_itself_with_its_data_does_not_fail(tmp_path: Path) -> None:
+    query = Query()
+    query.stop()
+    with contextlib.closing(EventLog(tmp_path / "events.jsonl")) as log:
+        _Watch({"o": query}, log, StopSwitch(tmp_path / "stop"), poll=60.0).run()

@@ -6,7 +6,7 @@ import signal
 import traceback
 from pathlib import Path
 
-from firesteel.errors import EngineLostError, InvalidPipelineError
+from firesteel.errors import EngineLostError, InvalidPipelineError, QueryStoppedError
 from firesteel.failure import Failure, FailureKind
 from firesteel.spark.operation import error_class
 
@@ -39,6 +39,8 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             return Failure(FailureKind.INVALID_PIPELINE, str(error), first.vertex, kind)
         case EngineLostError():
             return Failure(FailureKind.ENGINE_LOST, text, vertex)
+        case QueryStoppedError():
+            return Failure(FailureKind.KILLED, text, vertex)
         case SystemExit():
             code = error.code if isinstance(error.code, int) else 1
             said = f": {error.code}" if isinstance(error.code, str) else ""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.checkpoints import checkpoint_location
 from firesteel.driver.stop import StopSwitch
-from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem
+from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval
 from firesteel.savepoint import writer
 from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
@@ -64,7 +64,8 @@ def run(
             if (output := _file_output(sink)) is not None:
                 writer.claim(output, spec.attempt.job_id)
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
-        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph))
+        endless = {s.name for s in spec.graph.sinks if _trigger_of(s, spec.graph) != AVAILABLE_NOW}
+        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph), endless=endless)
         watch.run()
     except BaseException:
         # Whatever it was is raised again below. A query that cannot be stopped here ends with the session, which the leader
@@ -201,8 +202,12 @@ def poll_seconds(graph: JobGraph) -> float:
 class _Watch:
     """Follows the queries of an attempt to their end, and brings them there when a stop is asked for."""
 
-    def __init__(self, queries: dict[str, Any], log: EventLog, stop: StopSwitch, *, poll: float) -> None:
+    def __init__(
+        self, queries: dict[str, Any], log: EventLog, stop: StopSwitch, *, poll: float, endless: Collection[str] = ()
+    ) -> None:
+        """`endless`: sinks whose queries do not end by themselves."""
         self._open = dict(queries)
+        self._endless = endless
         self._poll = poll
         self._log = log
         self._stop = stop
@@ -250,6 +255,13 @@ class _Watch:
         if error is not None:
             error.firesteel_sink = name
             raise error
+        if name in self._endless and not self.stopping:
+            stopped = QueryStoppedError(
+                "its query was stopped on the engine, and not by this job: by code that has a session there, or because the "
+                "engine was told to end; its checkpoint is as it was"
+            )
+            stopped.firesteel_sink = name
+            raise stopped
         del self._open[name]
         self._log.emit("sink", vertex=name, state="ended")
 
