@@ -36,6 +36,15 @@ class ProcessIdentity:
             # things than who waits for a dead one.
             return _exists(self.pid)
 
+    def cpu_seconds(self) -> float | None:
+        """Processor time that it has used so far; None when it is gone, or the system does not tell."""
+        try:
+            fields = (_PROC / str(self.pid) / "stat").read_text().rpartition(")")[2].split()
+            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None
+        return used if fields[19] == self.started else None
+
     def signal(self, number: int, *, group: bool = False) -> bool:
         """Send a signal to the process (or to its whole group); False when it is gone already."""
         # Strictly: a signal to a process that only has the same number would be worse than an error.

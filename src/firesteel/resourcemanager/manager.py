@@ -32,6 +32,7 @@ from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, Star
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
 from firesteel.resourcemanager.provider import EngineProvider, Health, machine_memory
+from firesteel.resourcemanager.pulse import Pulse
 from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
 
 __all__ = ["EngineOverview", "ResourceManager", "ResourceOverview", "limits_of"]
@@ -87,6 +88,7 @@ class ResourceManager:
         """
         self._limits = limits_of(configuration, default_spec)
         self._heartbeat = configuration.heartbeat
+        self._start_timeout = configuration.engine.start_timeout
         self._provider = provider
         self._now = now
         self._guard = guard
@@ -103,6 +105,7 @@ class ResourceManager:
         """Of engines of an earlier life: whether their processes run. Looked at once, however many jobs want to know."""
         self._attaching: dict[str, asyncio.Task[None]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
+        self._pulses: dict[str, Pulse] = {}
         self._halted = False
         self._starts = 0
 
@@ -401,6 +404,7 @@ class ResourceManager:
             self._on_error(error)
             raise asyncio.CancelledError(what) from None
         self._records.pop(record.engine_id, None)
+        self._pulses.pop(record.engine_id, None)
         self._state.gone(record.engine_id)
         self._act()
 
@@ -447,7 +451,8 @@ class ResourceManager:
 
     async def _watch(self, record: EngineRecord) -> None:
         """Ask one engine at every heartbeat, until it is lost or stopped."""
-        silent, last = 0.0, self._now()
+        last = self._now()
+        pulse = self._pulses[record.engine_id] = self._pulse(record)
         while True:
             await asyncio.sleep(self._heartbeat.interval)
             if not self._watched(record):
@@ -456,18 +461,25 @@ class ResourceManager:
             # Counted piece by piece: if it was us who stood still (a suspended machine), that is no silence of the engine.
             now = self._now()
             passed, last = min(max(0.0, now - last), self._heartbeat.interval + CHECK_SECONDS), now
-            silent = 0.0 if health is Health.WELL else silent + passed
+            why = pulse.hear(health, passed)
             if not self._watched(record):
                 return
-            if health is Health.GONE:
-                await self._lose(record, "its process is gone")
+            if why is not None:
+                await self._lose(record, why)
                 return
-            if silent >= self._heartbeat.timeout:
-                await self._lose(record, f"it did not answer for {self._heartbeat.timeout:g} s (heartbeat.timeout)")
-                return
+
+    def _pulse(self, record: EngineRecord) -> Pulse:
+        adopted = self._state.engines[record.engine_id].adopted
+        return Pulse(
+            timeout=self._heartbeat.timeout,
+            start_timeout=self._start_timeout,
+            age=time.time() - record.started_at if adopted else 0.0,
+        )
 
     async def _look(self, record: EngineRecord) -> None:
         health = await self._provider.health(record)
+        if health is Health.BUSY and (pulse := self._pulses.get(record.engine_id)) is not None and pulse.young:
+            return  # slow, as new ones are
         if health is not Health.WELL and self._watched(record):
             await self._lose(record, "its process is gone" if health is Health.GONE else "it does not answer")
 
@@ -482,6 +494,7 @@ class ResourceManager:
         foreign = self._state.engines[record.engine_id].foreign
         if foreign:
             self._records.pop(record.engine_id)
+            self._pulses.pop(record.engine_id, None)
             slots = self._slots_of(self._state.gone(record.engine_id))
         else:
             slots = self._take_slots(record.engine_id)

@@ -26,6 +26,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError
 from firesteel.files import tail
 from firesteel.hosts import Whereabouts, this_host
+from firesteel.processes import ProcessIdentity
 from firesteel.types import Guard, certain
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ STOPPING = "stopping"
 """File in an engine's directory: it was told to end. Whoever finds it ends the engine, and gives nobody a slot on it."""
 
 THREADS = 32
+WORKING_SECONDS = 0.05
+"""Time of the processor between two looks that shows that an engine works; the threads of an idle one take less."""
 PID_SECONDS = 30.0
 """How long a process that was just started may take to note its pid."""
 
@@ -42,6 +45,7 @@ PID_SECONDS = 30.0
 class Health(Enum):
     WELL = "answers"
     SILENT = "does not answer"
+    BUSY = "does not answer, but its process works"
     GONE = "is gone, or was told to end"
 
 
@@ -125,6 +129,8 @@ class LocalEngineProvider:
         self._shared_owner = shared_owner
         self._token = token
         self._patience = patience
+        self._used: dict[str, float] = {}
+        """Processor time of engines at the last look to which they did not answer."""
         # Apart, so that engines which hang, each with a thread that waits for its answer, keep nobody from starting one.
         self._work = ThreadPoolExecutor(THREADS, thread_name_prefix="engines")
         self._checks = ThreadPoolExecutor(THREADS, thread_name_prefix="engine-health")
@@ -172,15 +178,19 @@ class LocalEngineProvider:
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         # One that was being started when its starter died has the rest of its time to come up.
-        deadline = max(time.time() + self._patience, record.started_at + self._options.start_timeout)
+        began = time.time()
+        deadline = max(began + self._patience, record.started_at + self._options.start_timeout)
         while True:
             found = record if record.shared else await self._in(self._checks, lambda: self._reloaded(record))
-            match await self.health(found):
+            match health := await self.health(found):
                 case Health.WELL:
                     return found
                 case Health.GONE:
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) is gone")
-                case Health.SILENT if time.time() > deadline:
+                case Health.BUSY if time.time() < began + self._options.start_timeout:
+                    pass
+                case _ if time.time() > deadline:
+                    logger.info("engine %s %s", record.engine_id, health.value)
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) does not answer")
             await asyncio.sleep(0.1)
 
@@ -218,6 +228,7 @@ class LocalEngineProvider:
                 (home / STOPPING).unlink(missing_ok=True)
             raise
         launcher.stop_engine(self._directory, record, grace=0 if force else self._options.stop_timeout)
+        self._used.pop(record.engine_id, None)
 
     async def health(self, record: EngineRecord) -> Health:
         return await self._in(self._checks, lambda: self._health(record))
@@ -231,7 +242,18 @@ class LocalEngineProvider:
             return Health.SILENT if time.time() - record.started_at < PID_SECONDS else Health.GONE
         if not record.process.alive:
             return Health.GONE
-        return Health.WELL if launcher.healthy(record) else Health.SILENT
+        if launcher.healthy(record):
+            return Health.WELL
+        return Health.BUSY if self._works(record.engine_id, record.process) else Health.SILENT
+
+    def _works(self, engine_id: str, process: ProcessIdentity) -> bool:
+        """Whether the process has had the processor since the last look at one that did not answer."""
+        used = process.cpu_seconds()
+        before = self._used.get(engine_id)
+        if used is None:
+            return False
+        self._used[engine_id] = used
+        return before is not None and used - before >= WORKING_SECONDS
 
     async def last_words(self, record: EngineRecord) -> str:
         directory = self._shared if record.shared else self._directory

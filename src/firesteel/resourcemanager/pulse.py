@@ -1,0 +1,52 @@
+"""When silence of an engine means that it is lost. Pure: told of each look, it counts."""
+
+from __future__ import annotations
+
+from firesteel.resourcemanager.provider import Health
+
+
+class Pulse:
+    """Of one engine, from the moment in which it became ready.
+
+    An engine that is new loads most of its classes while its first jobs wait for them. On a loaded machine it then says
+    nothing for longer than one that hangs would be given, so until it has answered, and for as long as its process works
+    and it is young, it has the time of a start.
+    """
+
+    def __init__(self, *, timeout: float, start_timeout: float, age: float = 0.0) -> None:
+        """
+        Args:
+            timeout: How long it may be silent (`heartbeat.timeout`).
+            start_timeout: How long a new one may be (`engine.start-timeout`), if that is longer.
+            age: Seconds since it was started.
+        """
+        self._timeout = timeout
+        self._start_timeout = max(timeout, start_timeout)
+        self._age = age
+        self._answered = False
+        self._silent = 0.0
+        self._idle = 0.0
+        """Silent, and its process did nothing."""
+
+    @property
+    def young(self) -> bool:
+        return not self._answered or self._age < self._start_timeout
+
+    def hear(self, health: Health, passed: float) -> str | None:
+        """Note a look at it, and the seconds since the last one. Why it is lost, if it is."""
+        self._age += passed
+        if health is Health.GONE:
+            return "its process is gone"
+        if health is Health.WELL:
+            self._answered = True
+            self._silent = self._idle = 0.0
+            return None
+        self._silent += passed
+        self._idle = 0.0 if health is Health.BUSY else self._idle + passed
+        if self.young and (not self._answered or self._idle < self._timeout):
+            if self._silent < self._start_timeout:
+                return None
+            return f"it did not answer for {self._start_timeout:g} s while it was new (engine.start-timeout)"
+        if self._silent < self._timeout:
+            return None
+        return f"it did not answer for {self._timeout:g} s (heartbeat.timeout)"
