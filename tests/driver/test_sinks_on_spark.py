@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import Cluster
 from tests.driver.test_attempts import files, ids, job, python
 
+from firesteel.failure import FailureKind
 from firesteel.status import JobStatus
 
 pytestmark = pytest.mark.spark
@@ -43,11 +44,35 @@ def test_dynamic_overwrite_replaces_only_the_partitions_that_get_rows(cluster: C
     )
     assert ids(out / "p=0") == [0, 2]
     assert ids(out / "p=1") == [100, 101]
-    finished(
-        cluster, python("a", "numbers", rows=1), second, files("o", "b", out, partition_by=["p"], mode="overwrite")
-    )
+    everything = files("o", "b", out, partition_by=["p"], mode="overwrite", overwrite="all")
+    finished(cluster, python("a", "numbers", rows=1), second, everything)
     assert ids(out) == [100]
     assert not (out / "p=0").exists()
+
+
+def test_second_run_without_a_mode_is_refused_and_doubles_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    finished(cluster, python("a", "numbers", rows=3), files("o", "a", out))
+    again = cluster.run_graph(job(python("a", "numbers", rows=3), files("o", "a", out)))
+    assert again.record.status is JobStatus.FAILED
+    assert again.record.failure is not None
+    assert again.record.failure.kind is FailureKind.INVALID_PIPELINE
+    assert "mode: append" in again.record.failure.message
+    assert ids(out) == [0, 1, 2]
+    finished(cluster, python("a", "numbers", rows=5), files("o", "a", out, mode="ignore"))
+    assert ids(out) == [0, 1, 2]
+
+
+def test_error_and_ignore_of_a_table_mean_what_they_mean_to_spark(cluster: Cluster, tmp_path: Path) -> None:
+    table = {"kind": "sink", "name": "o", "input": "a", "format": "parquet", "table": "modes_table"}
+    table |= {"delivery": "at-least-once"}
+    finished(cluster, python("a", "numbers", rows=2), {**table, "mode": "error"})
+    again = cluster.run_graph(job(python("a", "numbers", rows=2), {**table, "mode": "error"}))
+    assert again.record.status is JobStatus.FAILED
+    finished(cluster, python("a", "numbers", rows=5), {**table, "mode": "ignore"})
+    source = {"kind": "source", "name": "s", "format": "parquet", "table": "modes_table"}
+    finished(cluster, source, files("o", "s", tmp_path / "o"))
+    assert ids(tmp_path / "o") == [0, 1]
 
 
 def test_at_least_once_writes_straight_to_the_path(cluster: Cluster, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + "  - {name: out, kind: sink, input: paid, format: parquet, path: out, mode: overwite}\n",
         [
-            "pipeline.yaml:5: vertex 'out', field 'mode': 'overwite' is none of append, overwrite, upsert — did you mean 'overwrite'?",
+            "pipeline.yaml:5: vertex 'out', field 'mode': 'overwite' is none of append, overwrite, upsert, error, ignore — did you mean 'overwrite'?",
         ],
     ),
     "wrong types": (
@@ -479,6 +479,63 @@ YAML: dict[str, tuple[str, list[str]]] = {
             "pipeline.yaml:6: vertex 'out', field 'mode': a stream cannot overwrite its sink — use 'output_mode: complete', or foreach_batch",
         ],
     ),
+    "stream that must find nothing": (
+        "name: a\nmode: streaming\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "mode: error, path"),
+        [
+            "pipeline.yaml:6: vertex 'out', field 'mode': a stream appends to its sink; 'mode: error' is for batch jobs — remove it, or write 'mode: append'",
+        ],
+    ),
+    "stream without a checkpoint": (
+        "name: a\nmode: streaming\nvertices:\n"
+        + SOURCE
+        + QUERY
+        + SINK.replace("path", "options: {CheckpointLocation: ''}, path"),
+        [
+            "pipeline.yaml:6: vertex 'out', field 'options.checkpointLocation': is empty — name a directory, or remove the option",
+        ],
+    ),
+    "overwrite that may drop other partitions": (
+        "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "mode: overwrite, partition_by: [d], path"),
+        [
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': is missing, and 'mode: overwrite' with partition_by needs it — add 'overwrite: dynamic' to replace only the partitions that get rows, or 'overwrite: all' to remove the others too",
+        ],
+    ),
+    "overwrite said twice": (
+        "name: a\nvertices:\n"
+        + SOURCE
+        + QUERY
+        + SINK.replace(
+            "path",
+            "mode: overwrite, overwrite: all, partition_by: [d], options: {PartitionOverwriteMode: dynamic}, path",
+        ),
+        [
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': overwrite and the option partitionOverwriteMode cannot stand together — keep one of them",
+        ],
+    ),
+    "overwrite of partitions where there are none": (
+        "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "mode: overwrite, overwrite: dynamic, path"),
+        [
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': has a meaning with partition_by only — remove it, or add partition_by",
+        ],
+    ),
+    "overwrite of what is appended to": (
+        "name: a\nvertices:\n"
+        + SOURCE
+        + QUERY
+        + SINK.replace("path", "mode: append, overwrite: all, partition_by: [d], path"),
+        [
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': has a meaning with 'mode: overwrite' only — remove it, or set 'mode: overwrite'",
+        ],
+    ),
+    "bad overwrite": (
+        "name: a\nvertices:\n"
+        + SOURCE
+        + QUERY
+        + SINK.replace("path", "mode: overwrite, overwrite: dynamc, partition_by: [d], path"),
+        [
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': 'dynamc' is none of dynamic, all — did you mean 'dynamic'?",
+        ],
+    ),
     "stream is cached": (
         "name: a\nmode: streaming\nvertices:\n" + SOURCE + QUERY.replace("sql,", "sql, cache: true,") + SINK,
         [
@@ -557,7 +614,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "keys without upsert": (
         "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "keys: [id], path"),
         [
-            "pipeline.yaml:5: vertex 'out', field 'keys': has a meaning with 'mode: upsert' only, and the mode is append — remove keys",
+            "pipeline.yaml:5: vertex 'out', field 'keys': has a meaning with 'mode: upsert' only — remove keys, or set 'mode: upsert'",
         ],
     ),
     "upsert into files": (

@@ -147,9 +147,17 @@ vertices:
   - {name: s2, kind: sink, input: q, format: delta, table: db.u}
   - {name: s3, kind: sink, input: q, format: parquet, table: db.v, delivery: at-least-once}
   - {name: s4, kind: sink, input: q, format: noop}
-  - {name: s5, kind: sink, input: q, format: parquet, path: data/z, mode: overwrite, partition_by: [a]}
+  - {name: s5, kind: sink, input: q, format: parquet, path: data/z, mode: overwrite, overwrite: dynamic, partition_by: [a]}
   - {name: s6, kind: sink, input: q, format: iceberg, table: db.w, mode: upsert, keys: [a], delivery: at-least-once}
   - {name: s7, kind: sink, input: a, format: csv, path: data/x}
+  - {name: s8, kind: sink, input: q, format: csv, path: s8, mode: ignore}
+  - {name: s9, kind: sink, input: q, format: csv, path: s9, mode: error}
+  - {name: s10, kind: sink, input: q, format: csv, path: s10, mode: overwrite, partition_by: [a],
+     options: {partitionOverwriteMode: static}}
+  - {name: s11, kind: sink, input: q, format: delta, path: s11, mode: overwrite, partition_by: [a],
+     options: {replaceWhere: a = 1}}
+  - {name: s12, kind: sink, input: q, format: parquet, table: db.x, mode: overwrite, overwrite: dynamic,
+     delivery: at-least-once}
 """
 
 

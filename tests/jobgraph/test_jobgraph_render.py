@@ -20,7 +20,7 @@ def test_tree_shows_shared_vertices_once() -> None:
     )
     assert tree(graph).splitlines() == [
         "daily (batch)",
-        "├─ out  sink parquet append /out",
+        "├─ out  sink parquet error /out",
         "│  └─ sums  python m:f",
         "│     ├─ paid  sql SELECT * FROM orders JOIN users USING (id)",
         "│     │  ├─ orders  source csv /in/orders.csv",

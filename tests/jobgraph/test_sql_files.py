@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firesteel.jobgraph.load import load_pipeline
-from firesteel.jobgraph.model import JobGraph, Python, SaveMode, Sink, Source, Sql
+from firesteel.jobgraph.model import JobGraph, Overwrite, Python, SaveMode, Sink, Source, Sql
 from firesteel.jobgraph.sql_tokens import UnclosedError, statements, tokens
 
 
@@ -77,6 +77,7 @@ def test_shapes(tmp_path: Path) -> None:
         -- firesteel: {keys: [id], mode: upsert}
         -- firesteel: {description: 'a: b'}
         INSERT INTO one USING delta OPTIONS (path 'one') SELECT * FROM s;
+        -- firesteel: {overwrite: all}
         INSERT OVERWRITE two USING json OPTIONS (path 'two') PARTITIONED BY (a, `b c`) TABLE S
         """,
     )
@@ -111,6 +112,7 @@ def test_shapes(tmp_path: Path) -> None:
         format="json",
         path=str(tmp_path / "two"),
         mode=SaveMode.OVERWRITE,
+        overwrite=Overwrite.ALL,
         partition_by=("a", "b c"),
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError
 from firesteel.jobgraph import Job, JobGraph, load_pipeline, parse_graph, validate
-from firesteel.jobgraph.model import Python, Resources, Sink, Source, Sql
+from firesteel.jobgraph.model import Overwrite, Python, Resources, SaveMode, Sink, Source, Sql
 
 YAML = """
 name: sessions
@@ -55,6 +55,7 @@ vertices:
     format: parquet
     path: /out/sessions
     partition_by: [user]
+    options: {checkpointlocation: '${data}/progress'}
     trigger: 5 seconds
 """
 
@@ -91,7 +92,8 @@ CREATE TEMPORARY VIEW sessions USING python OPTIONS (
 );
 
 -- firesteel: {trigger: 5 seconds}
-INSERT INTO result USING parquet OPTIONS (path '/out/sessions') PARTITIONED BY (`user`) TABLE sessions;
+INSERT INTO result USING parquet OPTIONS (path '/out/sessions', checkpointLocation '${data}/progress')
+PARTITIONED BY (`user`) TABLE sessions;
 """
 
 PYTHON = '''
@@ -137,7 +139,15 @@ sessions = job.python(
     args={"gap_minutes": "${gap}", "label": "x"},
     deduplicate={"columns": ["user"], "within_watermark": True},
 )
-job.sink("result", sessions, format="parquet", path="/out/sessions", partition_by=["user"], trigger="5 seconds")
+job.sink(
+    "result",
+    sessions,
+    format="parquet",
+    path="/out/sessions",
+    partition_by=["user"],
+    options={"checkpointLocation": "${data}/progress"},
+    trigger="5 seconds",
+)
 '''
 
 
@@ -177,8 +187,57 @@ def test_the_graph_says_everything(directory: Path) -> None:
     assert isinstance(sessions, Python)
     assert sessions.args == {"gap_minutes": 45, "label": "x"}
     assert isinstance(result, Sink)
+    assert result.options == {"checkpointLocation": str(directory / "in/progress")}
+    assert result.mode is SaveMode.APPEND
     assert graph.settings.artifacts.py_files == (str(directory),)
     assert [v.name for v in graph.topological()] == ["events", "names", "named", "sessions", "result"]
+
+
+BATCH_YAML = """
+name: daily
+vertices:
+  - {name: rows, kind: source, format: csv, path: in}
+  - {name: by_day, kind: sink, input: rows, format: parquet, path: a, mode: overwrite, overwrite: dynamic, partition_by: [d]}
+  - {name: once, kind: sink, input: rows, format: parquet, path: b}
+  - {name: first, kind: sink, input: rows, format: parquet, path: c, mode: ignore}
+  - {name: more, kind: sink, input: rows, format: parquet, path: d, mode: append}
+  - {name: table, kind: sink, input: rows, format: parquet, table: t, delivery: at-least-once}
+"""
+BATCH_SQL = """/* firesteel
+name: daily
+*/
+CREATE TEMPORARY VIEW rows USING csv OPTIONS (path 'in');
+-- firesteel: {overwrite: dynamic}
+INSERT OVERWRITE by_day USING parquet OPTIONS (path 'a') PARTITIONED BY (d) TABLE rows;
+-- firesteel: {mode: error}
+INSERT INTO once USING parquet OPTIONS (path 'b') TABLE rows;
+-- firesteel: {mode: ignore}
+INSERT INTO first USING parquet OPTIONS (path 'c') TABLE rows;
+INSERT INTO more USING parquet OPTIONS (path 'd') TABLE rows;
+-- firesteel: {delivery: at-least-once}
+INSERT INTO table USING parquet OPTIONS (table 't') TABLE rows;
+"""
+
+
+def test_modes_of_batch_sinks_are_the_same_in_all_three(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(BATCH_YAML)
+    (tmp_path / "p.sql").write_text(BATCH_SQL)
+    job = Job("daily")
+    rows = job.source("rows", "csv", path="in")
+    job.sink("by_day", rows, format="parquet", path="a", mode="overwrite", overwrite="dynamic", partition_by=["d"])
+    job.sink("once", rows, format="parquet", path="b", mode="error")
+    job.sink("first", rows, format="parquet", path="c", mode="ignore")
+    job.sink("more", rows, format="parquet", path="d", mode="append")
+    job.sink("table", rows, format="parquet", table="t", delivery="at-least-once")
+    graph = load_pipeline(tmp_path / "p.yaml").graph
+    assert graph == load_pipeline(tmp_path / "p.sql").graph == job.graph(tmp_path)
+    assert [(s.mode, s.overwrite) for s in graph.sinks] == [
+        (SaveMode.OVERWRITE, Overwrite.DYNAMIC),
+        (SaveMode.ERROR, None),
+        (SaveMode.IGNORE, None),
+        (SaveMode.APPEND, None),
+        (SaveMode.APPEND, None),
+    ]
 
 
 def test_json_round_trip(directory: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import fsspec
 
+from firesteel.jobgraph.model import SaveMode
 from firesteel.sinks import Begin, StagedFileSink, local
 from firesteel.sinks.local import LocalStore
 from firesteel.sinks.remote import FsspecStore
@@ -195,7 +196,12 @@ def sink_of(
     cls: type[StagedFileSink] = StagedFileSink,
 ) -> StagedFileSink:
     return cls(
-        world.uri, job_id, vertex, overwrite=mode != "append", dynamic_partitions=mode == "dynamic", store=world.store()
+        world.uri,
+        job_id,
+        vertex,
+        mode=SaveMode.OVERWRITE if mode == "dynamic" else SaveMode(mode),
+        dynamic_partitions=mode == "dynamic",
+        store=world.store(),
     )
 
 

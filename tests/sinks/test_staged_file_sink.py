@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from firesteel.errors import CommitConflictError, EnvironmentNotReadyError, InvalidPipelineError
+from firesteel.jobgraph.model import SaveMode
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.local import LocalStore
 from firesteel.sinks.store import Location, locate
@@ -300,7 +301,7 @@ def test_abandon_and_cleanup_of_a_sink_that_never_began_make_nothing(world: Worl
 def test_target_that_is_a_file_is_refused_with_vertex_and_field(tmp_path: Path) -> None:
     file = tmp_path / "data.csv"
     file.write_text("x")
-    sink = StagedFileSink(str(file), JOB, VERTEX, overwrite=True)
+    sink = StagedFileSink(str(file), JOB, VERTEX, mode=SaveMode.OVERWRITE)
     with pytest.raises(InvalidPipelineError, match=r"vertex 'out_1', field 'path': '.*data.csv' is a file — name a"):
         sink.begin(1)
     assert file.read_text() == "x"
@@ -310,7 +311,7 @@ def test_target_that_is_a_file_is_refused_with_vertex_and_field(tmp_path: Path) 
     "path", ["/data/out", "/data/a b/100%/k=v/", "file:///data/out", "hdfs://nn:8020/out", "s3a://bucket/key/out"]
 )
 def test_staging_path_keeps_the_spelling_of_the_user(path: str) -> None:
-    sink = StagedFileSink(path, JOB, VERTEX, overwrite=False, store=LocalStore())
+    sink = StagedFileSink(path, JOB, VERTEX, mode=SaveMode.APPEND, store=LocalStore())
     assert sink.staging_path(3) == f"{path.rstrip('/')}/{PRIVATE}/attempt-3"
 
 
@@ -339,18 +340,18 @@ def test_hdfs_through_webhdfs_takes_the_host_and_not_the_rpc_port() -> None:
 )
 def test_path_that_cannot_be_committed_to_is_refused(path: str, message: str) -> None:
     with pytest.raises(InvalidPipelineError, match=message):
-        StagedFileSink(path, JOB, VERTEX, overwrite=False)
+        StagedFileSink(path, JOB, VERTEX, mode=SaveMode.APPEND)
 
 
 def test_missing_client_package_names_what_to_install() -> None:
     with pytest.raises(EnvironmentNotReadyError, match="pip install s3fs"):
-        StagedFileSink("s3a://bucket/x", JOB, VERTEX, overwrite=False)
+        StagedFileSink("s3a://bucket/x", JOB, VERTEX, mode=SaveMode.APPEND)
 
 
 @pytest.mark.parametrize(("job", "vertex"), [("../x", "out"), (JOB, "a/b"), (JOB, "k=v")])
 def test_job_and_vertex_that_are_no_file_names_are_refused(job: str, vertex: str) -> None:
     with pytest.raises(ValueError, match="not"):
-        StagedFileSink("/x", JobID(job), vertex, overwrite=False)
+        StagedFileSink("/x", JobID(job), vertex, mode=SaveMode.APPEND)
 
 
 def test_file_uri_and_plain_path_mean_the_same_directory(tmp_path: Path) -> None:
@@ -390,7 +391,7 @@ def test_overwrite_removes_a_link_to_a_directory_and_not_what_it_points_to(tmp_p
 
 
 def test_ten_thousand_local_files_commit_in_seconds(tmp_path: Path) -> None:
-    sink = StagedFileSink(str(tmp_path), JOB, VERTEX, overwrite=True)
+    sink = StagedFileSink(str(tmp_path), JOB, VERTEX, mode=SaveMode.OVERWRITE)
     sink.begin(1)
     staging = Path(sink.staging_path(1))
     write = "00000000-0000-4000-8000-000000000000"

@@ -10,7 +10,8 @@ from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import CancelSwitch
 from firesteel.jobgraph.formats import BatchCommit, lookup
-from firesteel.jobgraph.model import SaveMode, Sink
+from firesteel.jobgraph.model import Mode, Overwrite, SaveMode, Sink
+from firesteel.jobgraph.modes import PARTITION_OVERWRITE, save_mode
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.graph import staged
 from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
@@ -26,10 +27,12 @@ def run(
     rows: dict[str, int] = {}
     written: list[tuple[Sink, StagedFileSink]] = []
     log.emit("phase", phase="running")
-    for sink in spec.graph.sinks:
-        files = staged(sink, spec.attempt.job_id)
-        if files is not None and files.begin(spec.attempt.number) is Begin.ALREADY_COMMITTED:
-            log.emit("sink", vertex=sink.name, state="already-committed")
+    sinks = [(sink, staged(sink, spec.attempt.job_id)) for sink in spec.graph.sinks]
+    # All of them before Spark works for the first: one that must not be written to is known at once.
+    begun = {sink.name: files.begin(spec.attempt.number) for sink, files in sinks if files is not None}
+    for sink, files in sinks:
+        if begun.get(sink.name, Begin.RUN) is not Begin.RUN:
+            log.emit("sink", vertex=sink.name, state=_STATES[begun[sink.name]])
             continue
         try:
             command = _command(sink, spec.attempt, files, session, compiled.frames[sink.name])
@@ -49,6 +52,9 @@ def run(
     return rows
 
 
+_STATES = {Begin.ALREADY_COMMITTED: "already-committed", Begin.IGNORED: "ignored"}
+
+
 def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, session: EngineSession, frame: Any) -> Any:
     assert sink.format is not None
     if sink.mode is SaveMode.UPSERT:
@@ -62,7 +68,7 @@ def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, sessi
             "mapreduce.fileoutputcommitter.algorithm.version": "1",
             "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
             # The staging directory is always replaced whole; which partitions of the target go is our commit's matter.
-            "partitionOverwriteMode": "static",
+            PARTITION_OVERWRITE: "static",
         }
         return session.write_command(
             writer.mode("overwrite").options(**options), path=files.staging_path(attempt.number)
@@ -70,7 +76,10 @@ def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, sessi
     if lookup(sink.format).commit is BatchCommit.TRANSACTION_ID:
         # The same for every attempt: whichever commits first is the one, the table refuses the others.
         options |= {"txnAppId": f"firesteel-{attempt.job_id}-{sink.name}", "txnVersion": "1"}
-    return session.write_command(writer.mode(sink.mode.value).options(**options), path=sink.path, table=sink.table)
+    if sink.overwrite is not None:
+        options[PARTITION_OVERWRITE] = "dynamic" if sink.overwrite is Overwrite.DYNAMIC else "static"
+    mode = save_mode(sink, Mode.BATCH).value
+    return session.write_command(writer.mode(mode).options(**options), path=sink.path, table=sink.table)
 
 
 def _merge(sink: Sink, session: EngineSession, frame: Any) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+_PATH_OPTIONS = ("checkpointlocation", "path")
+
 
 def absolute(path: str | None, base: Path) -> str | None:
     """`path`, made absolute unless it is, or names a file system."""
@@ -36,6 +38,9 @@ def for_connect(base: Path) -> None:
         return write(self, session)
 
     def start_internal(self: Any, path: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        for options in (self._write_proto.options, kwargs):
+            for name in [n for n in options if n.lower() in _PATH_OPTIONS]:
+                options[name] = absolute(options[name], base)
         return start(self, absolute(path, base), *args, **kwargs)
 
     plan.DataSource.plan = read_plan

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .ddl import without_colons
 from .formats import FORMATS
-from .model import Artifacts, JobGraph, Python, Script, Sink, Source, Sql, function_refs
+from .model import Artifacts, JobGraph, Mode, Python, Script, Sink, Source, Sql, function_refs
+from .modes import CHECKPOINT_LOCATION, save_mode
 from .pymodules import find_module, in_directory
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -27,7 +28,7 @@ def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
     spelling: dict[str, str] = {}
     for v in graph.vertices:
         spelling.setdefault(v.name.lower(), v.name)
-    vertices = tuple(_vertex(v, spelling, base_dir) for v in graph.vertices)
+    vertices = tuple(_vertex(v, spelling, base_dir, graph.mode) for v in graph.vertices)
     graph = _rebuilt(graph, vertices=vertices)
     if base_dir is None:
         return graph
@@ -43,7 +44,7 @@ def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:
     return JobGraph.model_construct(**{**fields, **changes})
 
 
-def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None) -> AnyVertex:
+def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None, mode: Mode) -> AnyVertex:
     """Names of other vertices get the spelling of their declaration: to Spark, view names have no case."""
     match v:
         case Source():
@@ -57,15 +58,26 @@ def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None) -> An
         case Python():
             return v.model_copy(update={"inputs": tuple(spelling.get(n.lower(), n) for n in v.inputs)})
         case Sink():
-            return v.model_copy(
+            sink = v.model_copy(
                 update={
                     "input": spelling.get(v.input.lower(), v.input),
                     "format": _format(v.format) if v.format else v.format,
                     "path": absolute(v.path, base_dir),
+                    "options": _sink_options(v.options, base_dir),
                 }
             )
+            return sink.model_copy(update={"mode": save_mode(sink, mode)})
         case Script():
             return v.model_copy(update={"file": absolute(v.file, base_dir)})
+
+
+def _sink_options(options: Mapping[str, str], base_dir: Path | None) -> Mapping[str, str]:
+    """The checkpoint of a stream is a path like others, and its option has one spelling: to Spark, options have no case."""
+    completed = dict(options)
+    for name in [n for n in options if n.lower() == CHECKPOINT_LOCATION.lower()]:
+        value = completed.pop(name)
+        completed[CHECKPOINT_LOCATION] = absolute(value, base_dir) or value
+    return completed
 
 
 def _sql_inputs(query: str, declared: tuple[str, ...], spelling: dict[str, str]) -> tuple[str, ...]:

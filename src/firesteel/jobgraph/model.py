@@ -127,9 +127,21 @@ class Python(_Relation):
 
 
 class SaveMode(StrEnum):
+    """What becomes of rows that are at the place of a sink already."""
+
     APPEND = "append"
     OVERWRITE = "overwrite"
     UPSERT = "upsert"
+    ERROR = "error"
+    """Write only where nothing is; otherwise the job fails."""
+    IGNORE = "ignore"
+    """Write only where nothing is; otherwise leave it as it is."""
+
+
+class Overwrite(StrEnum):
+    DYNAMIC = "dynamic"
+    """Only those partitions that get rows."""
+    ALL = "all"
 
 
 class OutputMode(StrEnum):
@@ -152,7 +164,10 @@ class Sink(_Vertex):
     format: str | None = None
     path: str | None = None
     table: str | None = None
-    mode: SaveMode = SaveMode.APPEND
+    mode: SaveMode | None = None
+    """None until the graph is completed: then `error` for files of a batch job, else `append`."""
+    overwrite: Overwrite | None = None
+    """What `mode: overwrite` replaces where there are partitions."""
     keys: tuple[str, ...] = ()
     """Columns that identify a row, for `mode: upsert`."""
     partition_by: tuple[str, ...] = ()

@@ -192,6 +192,7 @@ def _choices_at(c: _Complaint) -> list[str]:
         "delivery": model.Delivery,
         "api": model.ScriptApi,
         "row_metrics": model.RowMetrics,
+        "overwrite": model.Overwrite,
         "mode": model.SaveMode if c.loc[0] == "vertices" else model.Mode,
     }
     found = enums.get(str(c.loc[-1]))

@@ -97,6 +97,8 @@ class _File:
         for field, line in field_lines.items():
             self.lines[(*loc, field)] = line
             self.lines[(*loc, field, TEXT)] = line
+        if vertex.get("mode") == "append" and "mode" in extra:
+            del vertex["mode"]  # INTO says no more than that it is an insert; {mode: upsert} or {mode: error} says how
         for field, value in extra.items():
             if field == "args" and isinstance(value, dict) and "args" in vertex:
                 vertex["args"] = {**vertex["args"], **value}
@@ -283,9 +285,7 @@ class _Statement:
                 self._set("partition_by", self._names(), line)
             else:
                 break
-        # Append is the default, so a comment such as {mode: upsert} may say otherwise.
-        if mode != "append":
-            self._set("mode", mode, mode_line)
+        self._set("mode", mode, mode_line)
         self._place(options, option_lines)
         line = self.at.line
         if not (self.at.take_words("TABLE") or self._select_all_from()):

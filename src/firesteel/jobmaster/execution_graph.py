@@ -103,7 +103,7 @@ def _vertex_status(status: JobStatus, progress: Mapping[str, Any], name: str, is
     """A vertex is a part of its sinks' plans: it is where the job is, except that a sink may be done before the others."""
     if is_sink and not status.terminal:
         told = (progress.get("sinks") or {}).get(name) or {}
-        if told.get("state") in ("written", "committed", "already-committed", "ended"):
+        if told.get("state") in ("written", "committed", "already-committed", "ignored", "ended"):
             return JobStatus.FINISHED.value
     return status.value
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel.jobgraph.formats import BatchCommit, lookup
-from firesteel.jobgraph.model import Delivery, JobGraph, Mode, SaveMode, Sink
+from firesteel.jobgraph.model import JobGraph, Mode, Overwrite, Sink
+from firesteel.jobgraph.modes import is_staged, overwritten, save_mode
 from firesteel.sinks.staged import StagedFileSink
 from firesteel.types import JobID
 
 
 def staged(sink: Sink, job_id: JobID) -> StagedFileSink | None:
     """The two-step commit of a batch sink, for formats that are files under a path and promise exactly-once."""
-    if sink.delivery is Delivery.AT_LEAST_ONCE:
-        return None
-    if sink.path is None or sink.format is None or lookup(sink.format).commit is not BatchCommit.STAGED_FILES:
+    if not is_staged(sink) or sink.path is None:
         return None
     return StagedFileSink(
         sink.path,
         job_id,
         sink.name,
-        overwrite=sink.mode is SaveMode.OVERWRITE,
-        dynamic_partitions=sink.options.get("partitionOverwriteMode", "").lower() == "dynamic",
+        mode=save_mode(sink, Mode.BATCH),
+        dynamic_partitions=overwritten(sink) is Overwrite.DYNAMIC,
     )
 
 

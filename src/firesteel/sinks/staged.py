@@ -1,6 +1,6 @@
 """A batch file sink that commits exactly once: Spark writes aside, a recorded decision moves the files into place.
 
-    sink = StagedFileSink("/data/out", job_id, "out", overwrite=True)
+    sink = StagedFileSink("/data/out", job_id, "out", mode=SaveMode.OVERWRITE)
     if sink.begin(attempt) is Begin.RUN:
         df.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(sink.staging_path(attempt))
         sink.commit(attempt)
@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any
 
 from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem
-from firesteel.jobgraph.model import NAME_PATTERN
+from firesteel.jobgraph.model import NAME_PATTERN, SaveMode
 from firesteel.sinks import plan
 from firesteel.sinks.log import PRIVATE, CommitLog
 from firesteel.sinks.record import CommitRecord, Committed, Decision
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 class Begin(Enum):
     RUN = "run Spark into staging_path(attempt), then commit(attempt)"
     ALREADY_COMMITTED = "an earlier attempt's rows are in place; do not run Spark"
+    IGNORED = "rows of others are in place and stay as they are; do not run Spark"
 
 
 class StagedFileSink:
@@ -48,7 +49,7 @@ class StagedFileSink:
         job_id: JobID,
         vertex: str,
         *,
-        overwrite: bool,
+        mode: SaveMode,
         dynamic_partitions: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         store: FileStore | None = None,
@@ -56,8 +57,9 @@ class StagedFileSink:
         """
         Args:
             path: The target directory as Spark gets it: an absolute local path or a URI.
-            overwrite: Replace what is there at the time of the commit; else append.
-            dynamic_partitions: With `overwrite`: replace only in those partitions that get rows.
+            mode: What becomes of rows that others wrote there: APPEND leaves them, OVERWRITE replaces those that are there
+                at the time of the commit, ERROR refuses to write beside any, IGNORE writes nothing then.
+            dynamic_partitions: With OVERWRITE: replace only in those partitions that get rows.
             storage_options: For fsspec, see `locate`.
             store: In place of the one that `path` names.
         """
@@ -67,7 +69,7 @@ class StagedFileSink:
         self._uri = path.rstrip("/")
         self._vertex = vertex
         self._job_id = job_id
-        self._overwrite = overwrite
+        self._mode = mode
         self._dynamic = dynamic_partitions
         location = locate(path, vertex, storage_options or {})
         self._target = location.root
@@ -82,7 +84,7 @@ class StagedFileSink:
         """Say whether this attempt has to run; finishes a commit that an earlier one decided.
 
         Raises:
-            InvalidPipelineError: the target is a file.
+            InvalidPipelineError: the target is a file, or holds rows of others and the mode is ERROR.
             CommitConflictError: the job was abandoned, or its record cannot be read.
         """
         if self._settle() is not None:
@@ -90,6 +92,12 @@ class StagedFileSink:
         if self._store.kind(self._target) is Kind.FILE:
             fix = "name a directory; Spark writes one file per partition into it"
             raise InvalidPipelineError([Problem(f"'{self._uri}' is a file", fix, vertex=self._vertex, field="path")])
+        if self._mode in (SaveMode.ERROR, SaveMode.IGNORE):
+            existing = self._store.sizes(self._target)
+            if plan.replaced_files(existing.keys(), self._job_id, self._vertex):
+                if self._mode is SaveMode.IGNORE:
+                    return Begin.IGNORED
+                raise self._in_use()
         self._log.begin(attempt)
         return Begin.RUN
 
@@ -100,6 +108,7 @@ class StagedFileSink:
             What is in place now; its `attempt` says whose rows won.
 
         Raises:
+            InvalidPipelineError: the mode is ERROR, and others have put rows there since `begin`.
             CommitConflictError: Spark's write is not complete, the job is over, or a record cannot be applied.
         """
         settled = self._settle()
@@ -173,14 +182,29 @@ class StagedFileSink:
         files = plan.staged_files(
             self._store.sizes(staging), self._job_id, self._vertex, attempt, where=self.staging_path(attempt)
         )
-        remove = self._replaced(plan.touched_directories(files) if self._dynamic else ("",)) if self._overwrite else ()
+        remove: tuple[str, ...] = ()
+        if self._mode is SaveMode.OVERWRITE:
+            remove = self._replaced(plan.touched_directories(files) if self._dynamic else ("",))
+        elif self._mode in (SaveMode.ERROR, SaveMode.IGNORE) and self._replaced(("",)):
+            if self._mode is SaveMode.ERROR:
+                raise self._in_use()
+            files = ()
         return CommitRecord(Decision.COMMIT, self._job_id, self._vertex, attempt, files, remove)
 
-    def _replaced(self, within: tuple[str, ...]) -> tuple[str, ...]:
-        """What an overwrite removes. A commit of another job that is under way comes first, wholly.
+    def _in_use(self) -> InvalidPipelineError:
+        fix = (
+            "write 'mode: append' to add to it, 'mode: overwrite' to replace it or 'mode: ignore' to leave it as it is, "
+            "or choose another path"
+        )
+        message = f"'{self._uri}' holds output that another job wrote"
+        return InvalidPipelineError([Problem(message, fix, vertex=self._vertex, field="mode")])
 
-        A snapshot that caught half of it would delete that half and leave the other. Files of a commit appear after its
-        record, so open records are finished, and as a listing takes time, the snapshot counts when two agree.
+    def _replaced(self, within: tuple[str, ...]) -> tuple[str, ...]:
+        """What others have there, which is what an overwrite removes.
+
+        A commit of another job that is under way comes first, wholly: a snapshot that caught half of it would delete that half
+        and leave the other. Files of a commit appear after its record, so open records are finished, and as a listing takes
+        time, the snapshot counts when two agree.
         """
         before: tuple[str, ...] | None = None
         while True:

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from firesteel.jobgraph.formats import BatchCommit, Format, lookup
 from firesteel.jobgraph.model import AVAILABLE_NOW, DURATION_PATTERN, Delivery, OutputMode, SaveMode, Sink, Source
+from firesteel.jobgraph.modes import CHECKPOINT_LOCATION, PARTITION_OVERWRITE, option, overwritten
 
 from .context import Context
 from .relations import misspelt
@@ -24,6 +25,7 @@ def check(c: Context) -> None:
         else:
             _format(c, v, lookup(v.format))
         _keys(c, v)
+        _overwrite(c, v)
         if c.streaming:
             _streaming(c, v)
         else:
@@ -68,7 +70,7 @@ def _format(c: Context, v: Sink, format_: Format) -> None:
 def _keys(c: Context, v: Sink) -> None:
     if v.mode is not SaveMode.UPSERT:
         if v.keys:
-            c.add(v, "keys", f"has a meaning with 'mode: upsert' only, and the mode is {v.mode}", "remove keys")
+            c.add(v, "keys", "has a meaning with 'mode: upsert' only", "remove keys, or set 'mode: upsert'")
         return
     if not v.keys:
         c.add(
@@ -82,10 +84,38 @@ def _keys(c: Context, v: Sink) -> None:
         c.add(v, "mode", f"format '{v.format}' cannot upsert", fix)
 
 
+def _overwrite(c: Context, v: Sink) -> None:
+    """An overwrite that drops other partitions than those it writes is asked for by name."""
+    if v.mode is not SaveMode.OVERWRITE:
+        if v.overwrite is not None:
+            c.add(v, "overwrite", "has a meaning with 'mode: overwrite' only", "remove it, or set 'mode: overwrite'")
+        return
+    by_option = option(v, PARTITION_OVERWRITE)
+    if v.overwrite is not None and by_option is not None:
+        message = f"overwrite and the option {PARTITION_OVERWRITE} cannot stand together"
+        c.add(v, "overwrite", message, "keep one of them")
+    elif v.overwrite is not None and not v.partition_by and not v.table:
+        c.add(v, "overwrite", "has a meaning with partition_by only", "remove it, or add partition_by")
+    elif v.partition_by and overwritten(v) is None and option(v, "replaceWhere") is None and not c.streaming:
+        c.add(
+            v,
+            "overwrite",
+            "is missing, and 'mode: overwrite' with partition_by needs it",
+            "add 'overwrite: dynamic' to replace only the partitions that get rows, "
+            "or 'overwrite: all' to remove the others too",
+        )
+
+
 def _streaming(c: Context, v: Sink) -> None:
     if v.mode is SaveMode.OVERWRITE:
         fix = "use 'output_mode: complete', or foreach_batch"
         c.add(v, "mode", "a stream cannot overwrite its sink", fix)
+    if v.mode in (SaveMode.ERROR, SaveMode.IGNORE):
+        message = f"a stream appends to its sink; 'mode: {v.mode}' is for batch jobs"
+        c.add(v, "mode", message, "remove it, or write 'mode: append'")
+    if option(v, CHECKPOINT_LOCATION) == "":
+        message = "is empty"
+        c.add(v, ("options", CHECKPOINT_LOCATION), message, "name a directory, or remove the option")
     if v.trigger is not None and v.trigger != AVAILABLE_NOW and not re.fullmatch(DURATION_PATTERN, v.trigger):
         fix = f"write an interval such as 10 seconds, or {AVAILABLE_NOW}"
         c.add(v, "trigger", f"'{v.trigger}' is neither an interval nor {AVAILABLE_NOW}", fix)

@@ -15,6 +15,7 @@ from firesteel.errors import Problem
 from firesteel.jobgraph.document import Loc, Locator, vertex_at
 
 ARTIFACTS = ("py_files", "archives", "files", "jars")
+_PATH_OPTIONS = ("path", "checkpointlocation")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -34,7 +35,7 @@ def place_problems(data: Any, at: Locator, *, local_files: bool = False) -> list
             found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
     for loc, path in _paths(data):
         if not is_absolute(path):
-            message = f"'{_shown(path)}' is a relative path, and nobody knows to what"
+            message = f"'{_shown(path)}' is a relative path"
             fix = "give an absolute path, or a URL such as s3a://bucket/path"
             found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
     return found
@@ -88,7 +89,7 @@ def _paths(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
             yield ("vertices", i, "path"), path
         options = vertex.get("options")
         for name, value in options.items() if isinstance(options, dict) else ():
-            if str(name).lower() == "path" and isinstance(value, str):
+            if str(name).lower() in _PATH_OPTIONS and isinstance(value, str):
                 yield ("vertices", i, "options", str(name)), value
 
 
