@@ -212,6 +212,17 @@ def test_events_are_the_callers(node: AttackedNode, people: People, job: str) ->
         stream.close()
 
 
+def test_the_progress_of_somebody_elses_stream_is_not_gone_on_from(
+    node: AttackedNode, people: People, job: str
+) -> None:
+    """S36: the checkpoint as one's own, by an option of the sink."""
+    own = changed(STREAM, "vertices", 2, "options", to={"checkpointLocation": f"{node.directory}/checkpoints/{job}/o"})
+    theirs = people.bob.post("/jobs", {"graph": own})
+    assert theirs.status == 400, theirs
+    assert "options.checkpointLocation" in theirs.text
+    assert people.alice.post("/jobs", {"graph": own}).status == 202
+
+
 def test_only_an_admin_ends_the_cluster_or_disposes_of_savepoints(node: AttackedNode, people: People) -> None:
     """S20"""
     for caller in (people.alice, people.bob, people.watcher):

@@ -22,6 +22,7 @@ from firesteel.errors import (
     BlobNotFoundError,
     DuplicateJobError,
     EnvironmentNotReadyError,
+    ForbiddenError,
     InvalidInputError,
     InvalidPipelineError,
     InvalidRequestError,
@@ -37,6 +38,7 @@ from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_thread
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
+from firesteel.rest.native.reserved_places import ReservedPlaces
 from firesteel.rest.params import HEX_ID, json_body
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
@@ -192,6 +194,8 @@ async def accept(
         problems += refused_queries(graph)
     if problems:
         raise InvalidPipelineError(problems)
+    if principal.role is not Role.ADMIN and not known:
+        await _check_checkpoints(context, caller, graph)
     if graph.settings.restore is not None and principal.role is not Role.ADMIN and not known:
         await _check_savepoint(context, caller, graph.settings.restore.path)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
@@ -254,6 +258,20 @@ def _is_known(context: RestContext, caller: Caller, job_id: JobID) -> bool:
 def _described(graph: JobGraph, priority: int, heartbeat: float | None) -> tuple[dict[str, Any], str]:
     plain = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
     return plain, digest_of(graph, priority=priority, initial_client_heartbeat_timeout=heartbeat)
+
+
+async def _check_checkpoints(context: RestContext, caller: Caller, graph: JobGraph) -> None:
+    """A stream keeps its progress in no checkpoint of somebody else's job, nor elsewhere among the cluster's files (S36)."""
+    problems = []
+    for place in await in_thread(ReservedPlaces(context.configuration).checkpoints_in, graph):
+        try:
+            if place.job is None:
+                raise JobNotFoundError("it is no job's")
+            caller.write(caller.read(JobID(place.job)))
+        except (JobNotFoundError, ForbiddenError):
+            problems.append(place.problem)
+    if problems:
+        raise InvalidPipelineError(problems)
 
 
 async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> None:
