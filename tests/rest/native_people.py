@@ -42,7 +42,8 @@ def plain(name: str = "etl", **more: Any) -> dict[str, Any]:
 
 def graph(name: str = "etl", **more: Any) -> JobGraph:
     data = plain(name, **more)
-    data["vertices"] = [{**v, "inputs": ["orders"]} if v["kind"] == "sql" else v for v in data["vertices"]]
+    said: dict[str, dict[str, Any]] = {"sql": {"inputs": ["orders"]}, "sink": {"mode": "error"}}
+    data["vertices"] = [{**said.get(v["kind"], {}), **v} for v in data["vertices"]]
     return JobGraph.model_validate(data)
 
 

@@ -4,19 +4,15 @@ must be an admin, or name the checkpoint of a job that is theirs (S36).
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
 from dataclasses import dataclass
 
 from firesteel.config import Configuration
-from firesteel.errors import FiresteelError, Problem
+from firesteel.errors import Problem
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobgraph.modes import CHECKPOINT_LOCATION, option
 from firesteel.rest.params import HEX_ID
-from firesteel.sinks.store import locate
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+from firesteel.savepoint.places import below
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +42,13 @@ class ReservedPlaces:
                 vertex=sink.name,
                 field=f"options.{CHECKPOINT_LOCATION}",
             )
-            inside = _below(path, self._checkpoints)
+            inside = below(path, self._checkpoints)
             if inside is not None:
                 first = inside.partition("/")[0]
                 named.append(NamedPlace(problem, first if re.fullmatch(HEX_ID, first) else None))
             elif (
-                any(_below(path, other) is not None or _below(other, path) is not None for other in self._others)
-                or _below(self._checkpoints, path) is not None
+                any(below(path, other) is not None or below(other, path) is not None for other in self._others)
+                or below(self._checkpoints, path) is not None
             ):
                 named.append(NamedPlace(problem, None))
         return named
-
-
-def _below(path: str, root: str) -> str | None:
-    """`path` from `root`, empty when it is the root itself; None when it is elsewhere."""
-    (protocol, place), (other, above) = _resolved(path), _resolved(root)
-    if protocol != other:
-        return None
-    if place == above:
-        return ""
-    above = above.rstrip("/") + "/"
-    return place[len(above) :] if place.startswith(above) else None
-
-
-def _resolved(path: str) -> tuple[str, str]:
-    """The file system of a path, and the one spelling that the path has there."""
-    scheme = _SCHEME.match(path)
-    if scheme is not None:
-        path = scheme[0].lower() + path[scheme.end() :]
-    try:
-        location = locate(path, "", {})
-        protocol, root = location.protocol, location.root
-    except FiresteelError:  # one that only Spark knows
-        protocol, _, root = path.partition("://")
-    root = "/" + root.lstrip("/")
-    return protocol, os.path.realpath(root) if protocol == "file" else posixpath.normpath(root)
