@@ -50,8 +50,10 @@ AFTER_ADDRESS = """
 A token for a cluster that is not your own goes into `client.token`, best in the configuration file or in the variable
 `FIRESTEEL_CLIENT_TOKEN`, where other users of the machine do not see it.
 
-JOB is the id of a job or its first digits, as long as only one job begins with them. `engine stop` stops every engine whose id
-begins with one of the IDS. With `--json` a command prints JSON on its standard output, and nothing else there.
+JOB is the id of a job, its first digits as long as only one job begins with them, or its name. Of several jobs of a name it
+is the newest, and a line on the standard error says which; a name that begins the id of another job is refused. `engine stop`
+stops every engine whose id begins with one of the IDS. With `--json` a command prints JSON on its standard output, and
+nothing else there.
 
 Ctrl-C during `stop`, `savepoint`, `checkpoint` or `cancel` ends the waiting and not the operation. The command says how to ask
 for it later; the cluster remembers what became of it for `dispatcher.operation-retention`.
@@ -72,7 +74,9 @@ What to know in scripts around `firesteel run`:
 - Once a job is accepted, whatever else goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
   includes a column that only Spark's analyser finds missing; `firesteel info PIPELINE` reports it with code 3.
 - A cancel that comes after the outputs were decided does not count: the job ends as FINISHED and the code is 0.
-- With `-d` the code says whether the job was accepted, not how it ends. `firesteel list -a --json` tells that.
+- With `-d` the code says whether the job was accepted, not how it ends. `firesteel wait JOB` waits for that and ends with the
+  code that `run` would have had; `firesteel status --exit-code JOB` does not wait, and gives 0 for a job that still runs.
+- A job runs once under its id: `run --job-id ID` of one that has ended shows how it ended, and says that nothing was run.
 """
 
 COMMON = ("definitions", "config_file", "help")

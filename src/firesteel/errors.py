@@ -192,6 +192,10 @@ class SavepointError(FiresteelError):
 class UnauthenticatedError(FiresteelError):
     """Nobody knows who is asking."""
 
+    def __init__(self, message: str, *, token_given: bool = False) -> None:
+        self.token_given = token_given
+        super().__init__(message)
+
 
 class ForbiddenError(FiresteelError):
     """The one who asks may not do this."""

@@ -40,9 +40,16 @@ def watch(
     show: int,
     as_json: bool,
     shutdown_on_exit: bool = False,
+    repeated: bool = False,
 ) -> int:
+    """Submit, show, and return the exit code.
+
+    Args:
+        repeated: the id was chosen by the user, so that the job may be there already.
+    """
     job = cluster.client.job(job_id)
-    with interruptible(), make_display(graph, job_id, as_json=as_json) as display:
+    before = _ended_before(job) if repeated else None
+    with interruptible(), make_display(graph, job_id, as_json=as_json, option=cluster.option) as display:
 
         def submit() -> None:
             heartbeat = SILENCE_SECONDS if shutdown_on_exit else None
@@ -56,6 +63,12 @@ def watch(
 
         try:
             submit()
+            display.accepted()
+            if before is not None:
+                display.note(
+                    f"job {job_id} has ended already ({before.value}); nothing was run, and what follows is of then; "
+                    "leave out --job-id, or give another one, to run it again"
+                )
             with _alive(job) if shutdown_on_exit else contextlib.nullcontext():
                 for event in job.events(logs=True):
                     display.event(event)
@@ -66,6 +79,15 @@ def watch(
         display.show_outputs(graph, show)
     display.summary(result, rows_of(job) if result.status is JobStatus.FINISHED else {})
     return code_of(result)
+
+
+def _ended_before(job: JobClient) -> JobStatus | None:
+    """How a job of this id has ended, if it has."""
+    try:
+        status = job.status()
+    except JobNotFoundError:
+        return None
+    return status if status.terminal else None
 
 
 def _cancelled(job: JobClient, submit: Callable[[], None], display: Display) -> JobResult:

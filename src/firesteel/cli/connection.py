@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,14 @@ import click
 
 from firesteel.cli.local_cluster import awake
 from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import printable
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import connect, find_local
 from firesteel.client.job import JobClient
+from firesteel.client.model import JobSummary
 from firesteel.config import load_configuration
 from firesteel.errors import JobNotFoundError
-from firesteel.types import is_job_id
+from firesteel.types import JobID, is_job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,40 @@ class Connection:
     """The cluster runs on this machine, under this user: it sees the same files."""
 
     def job(self, text: str) -> JobClient:
-        """The job whose id is `text` or begins with it, as people type it."""
-        text = text.lower()
-        if is_job_id(text):
-            return self.client.job(text)
-        found = [j.job_id for j in self.client.jobs() if text and j.job_id.startswith(text)]
-        if len(found) != 1:
-            what = f"{len(found)} jobs begin with '{text}'; give more digits" if found else f"no job {text} here"
-            raise JobNotFoundError(f"{what}; `firesteel list -a` shows those there are")
-        return self.client.job(found[0])
+        """The job whose id is `text` or begins with it, or whose name it is: of several the newest, and a line says so."""
+        if is_job_id(text.lower()):
+            return self.client.job(text.lower())
+        return self.client.job(choose(text, self.client.jobs()))
+
+    @property
+    def option(self) -> str:
+        """What a command that is shown to the user needs to reach the same cluster: ` -m ADDRESS`, or nothing."""
+        given = self.given.overrides.get("client.addresses", "")
+        return f" -m {','.join(a.removeprefix('http://') for a in given.split())}" if given else ""
+
+
+def choose(text: str, jobs: Sequence[JobSummary]) -> JobID:
+    """Which of `jobs` is meant by `text`: the first digits of an id, or a name. Raises JobNotFoundError."""
+    begun = [j.job_id for j in jobs if text and j.job_id.startswith(text.lower())]
+    named = sorted((j for j in jobs if j.name == text), key=lambda j: (j.started_at, j.job_id))
+    shows = "`firesteel list -a` shows those there are"
+    if named and begun and {j.job_id for j in named} != set(begun):
+        raise JobNotFoundError(
+            f"'{text}' is the name of job {named[-1].job_id} and the beginning of {begun[0]}; give more digits of the one "
+            f"that is meant; {shows}"
+        )
+    if named:
+        if len(named) > 1:
+            newest = f"{named[-1].job_id} ({named[-1].status.value})"
+            click.echo(f"{len(named)} jobs are called '{text}'; the newest is {newest}", err=True)
+        return named[-1].job_id
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        raise JobNotFoundError(f"{len(begun)} jobs begin with '{text}'; give more digits; {shows}")
+    near = difflib.get_close_matches(text, {j.name for j in jobs}, n=1)
+    hint = f"did you mean '{printable(near[0])}'?" if near else shows
+    raise JobNotFoundError(f"no job '{text}' here; {hint}")
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,14 +47,16 @@ class Display(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+    def accepted(self) -> None: ...
     def event(self, event: JobEvent) -> None: ...
     def note(self, text: str) -> None: ...
     def show_outputs(self, graph: JobGraph, rows: int) -> None: ...
     def summary(self, result: JobResult, rows: Mapping[str, int]) -> None: ...
 
 
-def make_display(graph: JobGraph, job_id: str, *, as_json: bool) -> Display:
-    return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id))
+def make_display(graph: JobGraph, job_id: str, *, as_json: bool, option: str = "") -> Display:
+    """`option` is what commands that are shown need to reach the cluster."""
+    return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id, option))
 
 
 class Quiet:
@@ -72,6 +74,9 @@ class Quiet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._say(self._display.__exit__, kind, error, trace)
+
+    def accepted(self) -> None:
+        self._say(self._display.accepted)
 
     def event(self, event: JobEvent) -> None:
         self._say(self._display.event, event)
@@ -106,6 +111,9 @@ class JsonDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        return None
+
+    def accepted(self) -> None:
         return None
 
     def event(self, event: JobEvent) -> None:
@@ -152,8 +160,9 @@ class _Console(Console):
 class TextDisplay:
     """Live table on a terminal; on anything else one line per thing that happened."""
 
-    def __init__(self, graph: JobGraph, job_id: str) -> None:
+    def __init__(self, graph: JobGraph, job_id: str, option: str = "") -> None:
         self._graph = graph
+        self._option = option
         self._job_id = job_id
         self._console = _Console(stderr=False, highlight=False)
         self._live: Live | None = None
@@ -166,8 +175,6 @@ class TextDisplay:
         """The last lines of the job's output, so that a traceback is not shown twice."""
 
     def __enter__(self) -> TextDisplay:
-        mode = "script" if self._graph.script else self._graph.mode.value
-        self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {mode} job {self._job_id}")
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=8, transient=True)
             self._live.start()
@@ -177,6 +184,11 @@ class TextDisplay:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def accepted(self) -> None:
+        """Only now there is such a job."""
+        mode = "script" if self._graph.script else self._graph.mode.value
+        self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {mode} job {self._job_id}", soft_wrap=True)
 
     def event(self, event: JobEvent) -> None:
         if event.status is not None:
@@ -188,7 +200,7 @@ class TextDisplay:
             self._console.print(Text(_printable(line)), soft_wrap=True)
 
     def note(self, text: str) -> None:
-        self._console.print(f"  {_plain(text)}", style="yellow")
+        self._console.print(f"  {_plain(text)}", style="yellow", soft_wrap=True)
 
     def _entered(self, status: JobStatus, failure: Mapping[str, Any] | None) -> None:
         if status is self._status:
@@ -269,7 +281,9 @@ class TextDisplay:
             self._console.print(Text(_printable(text), style="red"), soft_wrap=True)
             if traceback and not self._has_printed(traceback):
                 self._console.print(Text(_printable(traceback), style="dim"), soft_wrap=True)
-            self._console.print(f"  logs: firesteel logs {result.job_id[:8]}", style="dim")
+            self._console.print(
+                f"  logs: firesteel logs{self._option} {result.job_id[:8]}", style="dim", soft_wrap=True
+            )
 
     def _has_printed(self, text: str) -> bool:
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -13,5 +13,7 @@ UNREACHABLE = 5
 """No cluster answered."""
 DENIED = 6
 """The cluster does not know who is asking, or does not allow it."""
+TIMEOUT = 124
+"""`firesteel wait --timeout`: the time was over before the job was; it goes on."""
 CANCELED = 130
 """Cancelled, by Ctrl-C or by `firesteel cancel`."""

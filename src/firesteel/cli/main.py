@@ -31,6 +31,7 @@ COMMANDS = {
     "info": ("firesteel.cli.info", "info", "Show a pipeline's job graph, schemas, Spark plan and every problem."),
     "list": ("firesteel.cli.jobs", "list_jobs", "List jobs that run or wait; with -a all of them."),
     "status": ("firesteel.cli.status", "status", "Show where a job stands."),
+    "wait": ("firesteel.cli.wait", "wait", "Wait until jobs have ended, with their exit code."),
     "logs": ("firesteel.cli.logs", "logs", "Print what a job wrote, and follow it."),
     "events": ("firesteel.cli.events", "events", "Print what happened to jobs, and follow it."),
     "history": ("firesteel.cli.status", "history", "List jobs that have ended."),
@@ -106,6 +107,11 @@ def code_of(error: FiresteelError) -> int:
 
 
 def _complain(error: FiresteelError) -> None:
+    if isinstance(error, UnauthenticatedError):
+        wrong = "the token is not known to the cluster, has expired or was revoked"
+        fix = "set FIRESTEEL_CLIENT_TOKEN, or client.token in the configuration file"
+        _say(f"{wrong if error.token_given else 'no token was given'}; {fix}\n  the cluster says: {error}")
+        return
     if not isinstance(error, InvalidInputError):
         _say(str(error))
         return

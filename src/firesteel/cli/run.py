@@ -11,11 +11,11 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
 from firesteel.cli.command_line import address_option
-from firesteel.cli.connection import open_connection, with_addresses
+from firesteel.cli.connection import Connection, open_connection, with_addresses
 from firesteel.cli.options import Given, configured
 from firesteel.cli.script_command import ScriptCommand
 from firesteel.jobgraph.load import load_pipeline
-from firesteel.jobgraph.model import JobGraph, Script
+from firesteel.jobgraph.model import JobGraph, Mode, Script
 from firesteel.types import new_job_id, parse_job_id
 
 
@@ -134,10 +134,17 @@ def run(
     with open_connection(given) as cluster:  # only now: a pipeline that is wrong wakes nobody up
         if detached:
             cluster.client.submit(graph, job_id=chosen, priority=priority, upload=not local)
-            accepted(chosen, as_json)
+            accepted(cluster, graph, chosen, as_json=as_json)
             return exit_codes.OK
         return watch(
-            cluster, graph, chosen, priority=priority, show=show, as_json=as_json, shutdown_on_exit=shutdown_on_exit
+            cluster,
+            graph,
+            chosen,
+            priority=priority,
+            show=show,
+            as_json=as_json,
+            shutdown_on_exit=shutdown_on_exit,
+            repeated=job_id is not None,
         )
 
 
@@ -217,11 +224,12 @@ def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:
     return JobGraph.model_construct(**{**fields, **changes})
 
 
-def accepted(job_id: str, as_json: bool) -> None:
+def accepted(cluster: Connection, graph: JobGraph, job_id: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"job_id": job_id}))
         return
-    short = job_id[:8]
+    streams = graph.script is None and graph.mode is Mode.STREAMING
+    end = ("stop", "end it after its batch, with a savepoint") if streams else ("cancel", "end it")
     click.echo(f"Job has been submitted with JobID {job_id}")
-    click.echo(f"  firesteel status {short}   where it stands\n  firesteel logs -f {short}  its output")
-    click.echo(f"  firesteel cancel {short}   end it")
+    for command, meaning in (("status", "where it stands"), ("logs -f", "its output"), end):
+        click.echo(f"  firesteel {command}{cluster.option} {job_id[:8]}{' ' * (8 - len(command))} {meaning}")

@@ -70,9 +70,9 @@ def run_application(
         cluster = Connection(given, client, local=True)
         if detached:
             client.submit(graph, job_id=chosen, priority=priority, upload=False)
-            accepted(chosen, as_json)
+            accepted(cluster, graph, chosen, as_json=as_json)
             return exit_codes.OK
-        code = watch(cluster, graph, chosen, priority=priority, show=show, as_json=as_json)
+        code = watch(cluster, graph, chosen, priority=priority, show=show, as_json=as_json, repeated=job_id is not None)
     if not node.process.wait(END_SECONDS):
         click.echo(f"warning: the cluster of the application (process {node.process.pid}) has not ended yet", err=True)
     return code

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firesteel.cli import exit_codes
+from firesteel.cli.attached import code_of
 from firesteel.cli.command_line import attached, job_argument, json_option
 from firesteel.cli.connection import Connection
 from firesteel.cli.progress import rows_of, sink_words
@@ -29,16 +30,22 @@ from firesteel.cli.tables import (
     span,
     status_text,
 )
-from firesteel.client.model import EngineInfo, failure_of, status_of
+from firesteel.client.model import EngineInfo, JobResult, failure_of, status_of
 
 _MOST_COLUMNS = 8
 
 
 @click.command()
 @job_argument
+@click.option(
+    "--exit-code",
+    "with_code",
+    is_flag=True,
+    help="End with the code of the job: 0 while it runs or when it has FINISHED, else as `run` would.",
+)
 @json_option
 @attached
-def status(cluster: Connection, job: str, as_json: bool) -> int:
+def status(cluster: Connection, job: str, with_code: bool, as_json: bool) -> int:
     """Show where JOB stands: its attempts, its vertices, what it reads and writes, where it runs, and what went wrong last."""
     found = cluster.job(job)
     details, lineage = found.details(), found.lineage()
@@ -47,7 +54,8 @@ def status(cluster: Connection, job: str, as_json: bool) -> int:
         echo_json({**details, "lineage": lineage, "engine": dataclasses.asdict(engine) if engine else None})
     else:
         _show(console(), details, lineage, engine)
-    return exit_codes.OK
+    ended = status_of(details.get("status")).terminal
+    return code_of(JobResult.of(details)) if with_code and ended else exit_codes.OK
 
 
 def _runs(details: Mapping[str, Any]) -> bool:

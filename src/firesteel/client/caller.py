@@ -11,6 +11,7 @@ from firesteel.client.endpoints import Attempts, Endpoints
 from firesteel.client.errors import ClusterError
 from firesteel.client.requests import RETRIED, Request, error_of, retry_after
 from firesteel.client.transport import Answered, Outgoing, Transport, UnansweredError
+from firesteel.errors import FiresteelError, UnauthenticatedError
 
 T = TypeVar("T")
 
@@ -28,10 +29,15 @@ _GONE = ClusterError("the node has ended, and no other one serves yet")
 class Caller:
     """One cluster, over one transport."""
 
-    def __init__(self, endpoints: Endpoints, transport: Transport, timeout: float) -> None:
+    def __init__(
+        self, endpoints: Endpoints, transport: Transport, timeout: float, connect_timeout: float | None = None
+    ) -> None:
         self._endpoints = endpoints
         self._transport = transport
         self.timeout = timeout
+        self._connect_timeout = connect_timeout
+        """How long connections may be refused before anybody has answered; None for as long as `timeout`."""
+        self._reached = False
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -78,7 +84,7 @@ class Caller:
         streams: bool = False,
     ) -> Answered:
         patience = self.timeout if patience is None else patience
-        attempts = Attempts(self._endpoints.addresses, time.monotonic() + patience)
+        attempts = self._attempts(patience)
         extended = False
         while (turn := attempts.next(time.monotonic())) is not None:
             address, pause = turn
@@ -100,12 +106,14 @@ class Caller:
             except UnansweredError as error:
                 if error.hopeless or (request.once and error.sent):
                     raise ClusterError(f"{request.method} {request.path} at {address}: {error}") from error
-                attempts.failed(address, error, time.monotonic(), cut_short=error.late and left < limit)
+                cut_short = error.late and left < limit
+                attempts.failed(address, error, time.monotonic(), cut_short=cut_short, refused=error.refused)
             else:
+                self._reached = True
                 if answer.success:
                     self._endpoints.answered(address)
                     return answer
-                refusal = error_of(request, answer.status, answer.headers, answer.body)
+                refusal = self._refusal(request, answer, address)
                 if answer.status not in RETRIED or (request.once and answer.status in (502, 504)):
                     raise refusal
                 attempts.failed(address, refusal, time.monotonic(), retry_after=retry_after(answer.headers))
@@ -114,6 +122,17 @@ class Caller:
                 attempts.deadline = time.monotonic() + patience
                 extended = True
         raise attempts.error(patience)
+
+    def _attempts(self, patience: float) -> Attempts:
+        now = time.monotonic()
+        limit = None if self._reached or self._connect_timeout is None else now + self._connect_timeout
+        return Attempts(self._endpoints.addresses, now + patience, refused_until=limit)
+
+    def _refusal(self, request: Request, answer: Answered, address: str) -> FiresteelError:
+        refusal = error_of(request, answer.status, answer.headers, answer.body)
+        if isinstance(refusal, UnauthenticatedError):
+            refusal.token_given = self._endpoints.token_for(address) is not None
+        return refusal
 
     def _outgoing(self, request: Request, address: str, connect: float, silence: float) -> Outgoing:
         headers = {"accept": "*/*", **request.headers}

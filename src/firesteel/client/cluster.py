@@ -70,11 +70,12 @@ class AsyncClusterClient:
         ca: Path | None = None,
         certificate: Path | None = None,
         timeout: float = TIMEOUT,
+        connect_timeout: float | None = None,
         rediscover: Rediscover | None = None,
     ) -> None:
         known = parse_addresses(addresses)
         transport = AsyncTransport(settings_of(known, ca=ca, certificate=certificate))
-        self._caller = _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover)
+        self._caller = _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover, connect_timeout)
 
     @classmethod
     def _over(cls, caller: Caller) -> AsyncClusterClient:
@@ -277,12 +278,13 @@ class ClusterClient:
         ca: Path | None = None,
         certificate: Path | None = None,
         timeout: float = TIMEOUT,
+        connect_timeout: float | None = None,
         rediscover: Rediscover | None = None,
     ) -> None:
         known = parse_addresses(addresses)
         transport = BlockingTransport(settings_of(known, ca=ca, certificate=certificate))
         self._cluster = AsyncClusterClient._over(
-            _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover)
+            _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover, connect_timeout)
         )
 
     def __enter__(self) -> ClusterClient:
@@ -398,11 +400,17 @@ class ClusterClient:
         run(self._cluster.dispose_savepoint(path, timeout=timeout))
 
 
-def _caller(location: Location, transport: Transport, timeout: float, rediscover: Rediscover | None) -> Caller:
+def _caller(
+    location: Location,
+    transport: Transport,
+    timeout: float,
+    rediscover: Rediscover | None,
+    connect_timeout: float | None,
+) -> Caller:
     for address in location.addresses:
         if location.token_for(address) is not None and address.startswith("http:") and not is_loopback(address):
             logger.warning("the token goes to %s in plain text; use https", address)
-    return Caller(Endpoints(location, rediscover), transport, timeout)
+    return Caller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
 
 
 def _plain(graph: JobGraph | Job | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -131,7 +131,8 @@ def _find(configuration: Configuration | None) -> _Found:
     client = configuration.client
     options: dict[str, Any] = {"timeout": client.timeout, "ca": client.ca, "certificate": client.certificate}
     if client.addresses:
-        return _Found(client.addresses, None, {**options, "token": client.token})
+        options |= {"token": client.token, "connect_timeout": client.connect_timeout}
+        return _Found(client.addresses, None, options)
     local = _located(find_nodes(configuration), client.token)
     if local is None:
         raise ClusterUnreachableError(

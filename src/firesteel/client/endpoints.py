@@ -111,8 +111,10 @@ class Endpoints:
 class Attempts:
     """The tries of one request: every address in turn, each with pauses that grow, until the deadline."""
 
-    def __init__(self, addresses: Sequence[str], deadline: float) -> None:
+    def __init__(self, addresses: Sequence[str], deadline: float, *, refused_until: float | None = None) -> None:
         self.deadline = deadline
+        self._refused_until = refused_until
+        """The deadline as long as all that came was refused connections; None for the same one."""
         self._ready_at = dict.fromkeys(addresses, 0.0)
         self._pauses: dict[str, Iterator[float]] = {}
         self._errors: dict[str, str] = {}
@@ -126,19 +128,33 @@ class Attempts:
         """The address to ask, and how long to wait before that; None when the deadline comes first."""
         address = min(self._ready_at, key=lambda a: self._ready_at[a])  # the first of those that are ready alike
         pause = max(0.0, self._ready_at[address] - now)
-        if self.begun and now + pause >= self.deadline:
+        if self.begun and now + pause >= self._until:
             return None  # the first try is made however little time there is
         return address, pause
 
+    @property
+    def _until(self) -> float:
+        return self.deadline if self._refused_until is None else min(self.deadline, self._refused_until)
+
     def failed(
-        self, address: str, error: FiresteelError, now: float, *, retry_after: float = 0.0, cut_short: bool = False
+        self,
+        address: str,
+        error: FiresteelError,
+        now: float,
+        *,
+        retry_after: float = 0.0,
+        cut_short: bool = False,
+        refused: bool = False,
     ) -> None:
         """`address` did not do it.
 
         Args:
             retry_after: how long it does not want to be asked again, in seconds.
             cut_short: it had less time than usual, which is no news about it: what it said before is worth more.
+            refused: nobody listens there.
         """
+        if not refused:
+            self._refused_until = None
         if not (cut_short and address in self._errors):
             self._errors[address] = str(error)
             self._last = error
@@ -157,4 +173,9 @@ class Attempts:
             return self._last
         tried = "; ".join(f"{address}: {error}" for address, error in self._errors.items())
         message = f"no node of the cluster answered within {timeout:g} s — {tried}"
+        if self._until < self.deadline:
+            message = (
+                f"no node of the cluster listens — {tried}; check the address, and that a node runs there "
+                "(client.connect-timeout says how long to try)"
+            )
         return ClusterUnreachableError(message, attempts=self._errors)

@@ -28,9 +28,13 @@ CHUNK = 1 << 16
 class UnansweredError(ClusterError):
     """No answer came, or not all of it."""
 
-    def __init__(self, message: str, *, sent: bool, late: bool = False, hopeless: bool = False) -> None:
+    def __init__(
+        self, message: str, *, sent: bool, late: bool = False, hopeless: bool = False, refused: bool = False
+    ) -> None:
         self.sent = sent
         """The request may have arrived."""
+        self.refused = refused
+        """There was no connection, and none is to be expected soon: nobody listens, or there is no such host."""
         self.late = late
         """It may yet come, but was not waited for."""
         self.hopeless = hopeless
@@ -275,7 +279,8 @@ def _unanswered(error: httpx.HTTPError) -> UnansweredError:
         text = f"its certificate is not trusted ({refused}) — name the authority that signed it: client.ssl.ca"
     elif late:
         text = "no connection in time" if never_sent else "no answer in time"
-    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless)
+    nobody = isinstance(error, httpx.ConnectError)
+    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless, refused=nobody)
 
 
 def _certificate_error(error: BaseException | None) -> str | None:

@@ -584,6 +584,14 @@ class ClientOptions(Section, prefix="client"):
         description="How long to go on asking when no node answers.",
         since="0.2",
     )
+    connect_timeout: PositiveDuration = option(
+        default=3.0,
+        description=(
+            "How long to go on when every node of `client.addresses` or `-m` refuses the connection and none has answered "
+            "yet; more where commands may start before the nodes do."
+        ),
+        since="0.2",
+    )
     ca: Path | None = option(
         key="ssl.ca",
         default=None,
