@@ -13,7 +13,19 @@ import firesteel
 
 ROOT = Path(firesteel.__file__).parent
 
-BASE = {"types", "errors", "files", "processes", "hosts", "ports", "failure", "status", "concurrency", "module_files"}
+BASE = {
+    "types",
+    "errors",
+    "files",
+    "processes",
+    "hosts",
+    "ports",
+    "failure",
+    "status",
+    "concurrency",
+    "module_files",
+    "environment",
+}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "failure": set(),
@@ -25,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "processes": set(),
     "hosts": set(),
     "ports": set(),
+    "environment": set(),
     "config": BASE,
     "jobgraph": BASE,
     "sinks": BASE | {"jobgraph"},

@@ -29,6 +29,7 @@ from tests.attacks.attacked_node import (
     tcp_listeners,
     until,
 )
+from tests.attacks.canaries import ENVIRONMENT, MARK, canary
 
 from firesteel.driver.gateway import connection
 from firesteel.engines.record import EngineDirectory, EngineRecord
@@ -57,6 +58,13 @@ from pyspark import SparkContext
 print(sys.argv[1:], flush=True)
 SparkContext().parallelize(range(600), 1).foreach(lambda number: __import__("time").sleep(1))
 """
+
+SECRETS = {
+    "FIRESTEEL_CLIENT_TOKEN": canary("own"),
+    "FIRESTEEL_HIGH_AVAILABILITY_ZOOKEEPER_CLIENT_AUTH": canary("store"),
+    **ENVIRONMENT,
+}
+"""In the environment of the node."""
 
 
 @dataclass
@@ -102,7 +110,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Working]:
         "",
         "a\nb",
     ]
-    with AttackedNode(root / "state", overrides) as node, node.people() as people:
+    with AttackedNode(root / "state", overrides, SECRETS) as node, node.people() as people:
         jobs = {}
         for kind, program in (("connect", CONNECT_PROGRAM), ("classic", CLASSIC_PROGRAM)):
             key = people.alice.upload(program)
@@ -263,6 +271,18 @@ def test_names_and_arguments_run_nothing_and_reach_no_command_line(working: Work
             ["--master", "--properties-file", "--load-spark-defaults", "--class"],
             ["--master", "--properties-file", "--load-spark-defaults"],
         )
+
+
+def test_no_process_of_a_job_inherits_a_secret_of_the_node(working: Working) -> None:
+    """S40: the zygote, drivers, the engine, the JVM of a program, and Python workers."""
+    environments = {pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_of(working.node)}
+    assert environments[working.node.pid].count(MARK.encode()) == len(SECRETS)
+    others = {pid: text for pid, text in environments.items() if pid != working.node.pid}
+    assert len(others) >= 5
+    for pid, text in others.items():
+        assert MARK.encode() not in text, argv_of(pid)
+        names = {line.partition(b"=")[0].decode() for line in text.split(b"\0")}
+        assert {name for name in names if name.startswith("FIRESTEEL_")} <= {"FIRESTEEL_ENGINE_ID"}
 
 
 def test_secrets_of_engines_are_shown_nowhere(working: Working) -> None:

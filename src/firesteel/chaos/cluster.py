@@ -32,7 +32,7 @@ from firesteel.processes import ProcessIdentity
 START_SECONDS = 40.0
 END_SECONDS = 20.0
 """Below those that the system gives to connections: a port must still be free when its node is started again."""
-NODE = (sys.executable, "-m", "firesteel.entrypoint")
+NODE = (sys.executable, "-P", "-m", "firesteel.entrypoint")
 TOKEN_COMMAND = (
     *(sys.executable, "-c", "from firesteel.cli.main import main; main()"),
     *("cluster", "token", "create", "chaos", "--role", "admin"),

@@ -31,7 +31,7 @@ def inspect(graph: JobGraph, configuration: Configuration) -> tuple[dict[str, An
                 spark=configuration.spark,
             )
         )
-        with DriverPool(python=plan.python) as pool:
+        with DriverPool(python=plan.python, passed=configuration.driver.environment_pass) as pool:
             driver = pool.spawn(
                 "inspect",
                 {"directory": str(directory.root)},

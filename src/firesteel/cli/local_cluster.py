@@ -54,7 +54,8 @@ def start_node(
     """Start a node in the background, and return once it serves. Raises FiresteelError with what it said otherwise."""
     directory = private_dir(rest_file(given.configuration).parent)
     log = directory / LOG
-    command = [sys.executable, "-m", "firesteel.entrypoint"]
+    # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
+    command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).

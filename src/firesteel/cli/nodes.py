@@ -114,7 +114,8 @@ def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
 
 
 def _become_node(given: Given) -> NoReturn:
-    command = [sys.executable, "-m", "firesteel.entrypoint"]
+    # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
+    command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).

@@ -34,7 +34,7 @@ def train(directory: EngineDirectory, options: LaunchOptions) -> Path:
         record = start_engine(directory, EngineSpec(master="local[2]"), options, record_archive=recorded)
         log = scratch / "tour.log"
         try:
-            with DriverPool(python=options.python, log=log) as pool:
+            with DriverPool(python=options.python, log=log, passed=options.passed_variables) as pool:
                 tour = pool.spawn(
                     "train",
                     {"engine": str(directory.home(record.engine_id) / RECORD), "scratch": str(scratch)},

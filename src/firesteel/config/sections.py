@@ -206,6 +206,15 @@ class DriverOptions(Section, prefix="driver"):
         description="Python executable that drivers run on.",
         since="0.1",
     )
+    environment_pass: tuple[str, ...] = option(
+        key="environment.pass",
+        default=(),
+        description=(
+            "Variables of the node's environment that drivers and engines, and so all jobs, get beside the ordinary ones. "
+            "`*` stands for any characters (`AWS_*`). Variables that begin with FIRESTEEL_ are never passed on."
+        ),
+        since="0.2",
+    )
 
 
 class StateOptions(Section, prefix="state"):

@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from firesteel.driver.attempt import AttemptSpec
+from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.model import Artifacts
+from firesteel.jobgraph.pymodules import find_module
 from firesteel.module_files import TooManyModulesError, modules_beside, modules_in, zip_modules
 
 
@@ -82,16 +85,39 @@ def resolve_function(reference: str) -> Callable[..., Any]:
     return found
 
 
-def self_contained(reference: str, given: Artifacts) -> Callable[[Any, int], None]:
+def resolve_by(spec: AttemptSpec) -> Callable[[str], Callable[..., Any]]:
+    """How the functions of a job are found. Those of a restricted one are in its own modules and nowhere else (S39)."""
+
+    def resolve(reference: str) -> Callable[..., Any]:
+        if spec.restricted:
+            check_uploaded(reference, spec.graph.settings.artifacts)
+        return resolve_function(reference)
+
+    return resolve
+
+
+def check_uploaded(reference: str, given: Artifacts) -> None:
+    """Raises InvalidPipelineError unless the module is one of the job's own. Nothing is imported for that."""
+    module = reference.partition(":")[0]
+    if find_module(module, py_files=given.py_files, base_dir=None, environment=False) is None:
+        problem = Problem(
+            f"module '{module}' of {reference} is not in an uploaded file",
+            "upload the file and name it in settings.artifacts.py_files; functions of installed modules are for admins",
+            field="function",
+        )
+        raise InvalidPipelineError([problem])
+
+
+def self_contained(reference: str, spec: AttemptSpec) -> Callable[[Any, int], None]:
     """A foreachBatch function that runs in a process beside the engine, which sees none of the session's artifacts.
 
     Its module travels with it by value, and the job's modules are put on the path there, where the files are shared.
     """
     from pyspark import cloudpickle
 
-    function = resolve_function(reference)
+    function = resolve_by(spec)(reference)
     cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
-    paths = [str(p.parent if p.suffix == ".py" else p) for p in map(Path, given.py_files)]
+    paths = [str(p.parent if p.suffix == ".py" else p) for p in map(Path, spec.graph.settings.artifacts.py_files)]
 
     def on_batch(batch: Any, batch_id: int) -> None:
         import sys

@@ -24,7 +24,7 @@ from firesteel.failure import Failure
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
-from firesteel.spark.settings import session_settings
+from firesteel.spark.settings import RESTRICTIONS, session_settings
 from firesteel.types import AttemptId, JobID
 
 __all__ = [
@@ -62,6 +62,8 @@ class AttemptSpec:
     """Spark settings of the cluster's configuration; the graph's own go over them."""
     host: str = ""
     """Where the driver is started: on the host of whoever writes this."""
+    restricted: bool = False
+    """Of somebody who is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,6 +76,7 @@ class AttemptSpec:
             "default_parallelism": self.default_parallelism,
             "spark": dict(self.spark),
             "host": self.host,
+            "restricted": self.restricted,
         }
 
     @staticmethod
@@ -87,13 +90,15 @@ class AttemptSpec:
             default_parallelism=data["default_parallelism"],
             spark=data["spark"],
             host=data.get("host", ""),
+            restricted=data.get("restricted", False),
         )
 
 
 def settings_of(spec: AttemptSpec) -> dict[str, str]:
     """The settings of the attempt's Spark session."""
     cores = spec.engine.cores if spec.engine else 1
-    return session_settings(spec.graph, cores=cores, default_parallelism=spec.default_parallelism, spark=spec.spark)
+    settings = session_settings(spec.graph, cores=cores, default_parallelism=spec.default_parallelism, spark=spec.spark)
+    return settings | RESTRICTIONS if spec.restricted else settings
 
 
 @dataclass(frozen=True, slots=True)

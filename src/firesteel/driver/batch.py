@@ -17,7 +17,6 @@ from firesteel.sinks.graph import staged
 from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.operation import Progress
 from firesteel.spark.session import EngineSession
-from firesteel.types import AttemptId
 
 
 def run(
@@ -35,7 +34,7 @@ def run(
             log.emit("sink", vertex=sink.name, state=_STATES[begun[sink.name]])
             continue
         try:
-            command = _command(sink, spec.attempt, files, session, compiled.frames[sink.name])
+            command = _command(sink, spec, files, session, compiled.frames[sink.name])
             result = session.execute(command, spec.attempt.operation_id(sink.name), partial(_progress, log, sink.name))
         except Exception as error:
             error.firesteel_sink = sink.name  # type: ignore[attr-defined]
@@ -55,12 +54,12 @@ def run(
 _STATES = {Begin.ALREADY_COMMITTED: "already-committed", Begin.IGNORED: "ignored"}
 
 
-def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, session: EngineSession, frame: Any) -> Any:
+def _command(sink: Sink, spec: AttemptSpec, files: StagedFileSink | None, session: EngineSession, frame: Any) -> Any:
     assert sink.format is not None
     if sink.mode is SaveMode.UPSERT:
         return _merge(sink, session, frame)
     options = dict(sink.options)
-    kind = registered_format(sink.format, session.spark, artifacts.resolve_function)
+    kind = registered_format(sink.format, session.spark, artifacts.resolve_by(spec))
     writer = frame.write.format(kind).partitionBy(*sink.partition_by)
     if files is not None:
         options |= {
@@ -71,11 +70,11 @@ def _command(sink: Sink, attempt: AttemptId, files: StagedFileSink | None, sessi
             PARTITION_OVERWRITE: "static",
         }
         return session.write_command(
-            writer.mode("overwrite").options(**options), path=files.staging_path(attempt.number)
+            writer.mode("overwrite").options(**options), path=files.staging_path(spec.attempt.number)
         )
     if lookup(sink.format).commit is BatchCommit.TRANSACTION_ID:
         # The same for every attempt: whichever commits first is the one, the table refuses the others.
-        options |= {"txnAppId": f"firesteel-{attempt.job_id}-{sink.name}", "txnVersion": "1"}
+        options |= {"txnAppId": f"firesteel-{spec.attempt.job_id}-{sink.name}", "txnVersion": "1"}
     if sink.overwrite is not None:
         options[PARTITION_OVERWRITE] = "dynamic" if sink.overwrite is Overwrite.DYNAMIC else "static"
     mode = save_mode(sink, Mode.BATCH).value

@@ -25,7 +25,7 @@ def main(args: dict[str, Any]) -> int:
     try:
         session.configure(settings_of(spec))
         artifacts.put_on_path(spec.graph.settings.artifacts)
-        compiled = compile_graph(spec.graph, session, artifacts.resolve_function)
+        compiled = compile_graph(spec.graph, session, artifacts.resolve_by(spec))
         problems = check(compiled)
         if problems:
             raise InvalidPipelineError(problems)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firesteel.environment import inherited
 from firesteel.errors import FiresteelError
 from firesteel.processes import ProcessIdentity
 
@@ -43,9 +43,19 @@ class DriverProcess:
 class DriverPool:
     """Owns one zygote. Closing it ends the zygote, never the drivers."""
 
-    def __init__(self, *, python: str = sys.executable, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        log: Path | None = None,
+        home: Path | None = None,
+        passed: Iterable[str] = (),
+    ) -> None:
+        """`home`: the working directory of the zygote. `passed`: variables that drivers get beside the ordinary ones."""
         self._python = python
         self._log = log
+        self._home = home
+        self._passed = tuple(passed)
         self._lock = threading.Lock()
         self._next_id = 0
         self._answers: dict[int, Future[dict[str, Any]]] = {}
@@ -59,13 +69,15 @@ class DriverPool:
         stderr = self._log.open("ab") if self._log else subprocess.DEVNULL
         try:
             self._zygote = subprocess.Popen(
-                [self._python, "-m", "firesteel.driver.zygote", str(theirs.fileno())],
+                # -P: no module of whatever directory this is started in gets into every driver (S45).
+                [self._python, "-P", "-m", "firesteel.driver.zygote", str(theirs.fileno())],
+                cwd=self._home,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
                 env={
-                    **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))},
+                    **{k: v for k, v in inherited(self._passed).items() if not k.startswith(("SPARK_", "PYSPARK_"))},
                     "SPARK_CONNECT_MODE_ENABLED": "1",
                 },
                 start_new_session=True,

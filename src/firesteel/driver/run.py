@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver import artifacts, batch, script, streaming
+from firesteel.driver.artifacts import resolve_by
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.bell import ring
 from firesteel.driver.cancel import Cancelled, CancelSwitch
@@ -25,10 +26,11 @@ from firesteel.engines.record import EngineRecord
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode, runs_user_code
 from firesteel.processes import ProcessIdentity
-from firesteel.spark.compiler import CompiledGraph, compile_graph, locate
+from firesteel.spark.compiler import CompiledGraph, compile_graph, locate, queries_of
 from firesteel.spark.leftovers import end_sessions
 from firesteel.spark.metrics import harvest
 from firesteel.spark.plain_session import begin_plainly
+from firesteel.spark.query_text import in_own_lines
 from firesteel.spark.session import EngineSession, quiet_client_logs
 
 EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
@@ -57,6 +59,7 @@ def main(args: dict[str, Any]) -> int:
         result = _record(directory, log, AttemptResult(AttemptState.CANCELED, ended_at=time.time()))
     except BaseException as error:
         failure = classify(error)
+        failure = dataclasses.replace(failure, message=in_own_lines(failure.message, work.queries))
         if failure.traceback:
             sys.stderr.write(failure.traceback)
         result = _record(directory, log, AttemptResult(AttemptState.FAILED, failure, time.time()))
@@ -71,6 +74,8 @@ class _Work:
     log: EventLog
     over: threading.Event = dataclasses.field(default_factory=threading.Event)
     """For the threads that look after it."""
+    queries: list[str] = dataclasses.field(default_factory=list)
+    """Of its graph, once that is known."""
 
 
 _WORK: list[_Work] = []
@@ -89,6 +94,7 @@ def let_go() -> bool:
 
 def _run(work: _Work, cancel: CancelSwitch) -> AttemptResult:
     spec = work.directory.read_spec()
+    work.queries.extend(queries_of(spec.graph))
     if spec.engine is not None:
         _watch_engine(spec.engine, work)
     if spec.graph.script is not None:
@@ -128,7 +134,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
         artifacts.send(graph.settings.artifacts, session.spark)
         log.emit("phase", phase="compiling")
         began = time.perf_counter()
-        compiled = compile_graph(graph, session, artifacts.resolve_function, mark=str(spec.attempt))
+        compiled = compile_graph(graph, session, resolve_by(spec), mark=str(spec.attempt))
         log.emit("compiled", milliseconds=round((time.perf_counter() - began) * 1000, 1))
         try:
             if graph.mode is Mode.STREAMING:

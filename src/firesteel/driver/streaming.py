@@ -172,10 +172,10 @@ def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     if sink.foreach_batch:
-        function = artifacts.self_contained(sink.foreach_batch, spec.graph.settings.artifacts)
+        function = artifacts.self_contained(sink.foreach_batch, spec)
         return writer.foreachBatch(function).start()
     assert sink.format is not None
-    writer = writer.format(registered_format(sink.format, spark, artifacts.resolve_function))
+    writer = writer.format(registered_format(sink.format, spark, artifacts.resolve_by(spec)))
     return writer.toTable(sink.table) if sink.table else writer.start(sink.path)
 
 

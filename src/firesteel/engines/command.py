@@ -60,6 +60,8 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # `${env:NAME}` in somebody's query would show the engine's environment, and the engine is everybody's (S27).
         "spark.sql.variable.substitute": "false",
+        # A query reads. Calling Java (`reflect`, `java_method`) and running programs (`TRANSFORM ... USING`) is off (S39).
+        "spark.sql.restrictedMode.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.connect.progress.reportInterval": "500ms",
         "spark.ui.retainedJobs": "200",

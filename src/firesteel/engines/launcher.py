@@ -25,6 +25,7 @@ from firesteel.engines import archive, command
 from firesteel.engines.api import EngineApi
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
+from firesteel.environment import inherited
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
 from firesteel.ports import unused_ports
@@ -33,7 +34,7 @@ from firesteel.processes import ProcessIdentity, end, reap
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
 _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
 
-_KEPT_ENVIRONMENT = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_LOCAL_IP")
+_KEPT_ENVIRONMENT = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP")
 
 
 HEALTH_SECONDS = 10.0
@@ -48,11 +49,16 @@ class LaunchOptions:
     stop_timeout: float = 15.0
     class_archive: bool = True
     ui: bool = True
+    passed_variables: tuple[str, ...] = ()
+    """Variables of the environment beside the ordinary ones."""
 
 
-def engine_environment(extra: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a Spark process: ours, without the variables that would steer Spark behind our back."""
-    kept = {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) or k in _KEPT_ENVIRONMENT}
+def engine_environment(
+    extra: Mapping[str, str], environ: Mapping[str, str] = os.environ, *, passed: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """The environment of a Spark process: what is ordinary in ours, without what would steer Spark behind our back (S40)."""
+    kept = {k: v for k, v in inherited(passed, environ).items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    kept |= {k: environ[k] for k in _KEPT_ENVIRONMENT if k in environ}
     # Hash seeds must agree between Python workers of one application, which Spark asks of its launcher.
     return kept | {"PYTHONHASHSEED": "0"} | dict(extra)
 
@@ -157,7 +163,10 @@ def start_spark(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd or work,
-            env=engine_environment({"JAVA_HOME": str(java.home), "SPARK_HOME": str(home), **loopback, **environment}),
+            env=engine_environment(
+                {"JAVA_HOME": str(java.home), "SPARK_HOME": str(home), **loopback, **environment},
+                passed=options.passed_variables,
+            ),
             start_new_session=True,
         )
     process = ProcessIdentity.of(child.pid)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import FiresteelError
+from firesteel.files import private_dir
+from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.types import JobID
 
 
@@ -39,6 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     except FiresteelError as error:
         sys.stderr.write(f"error: {error}\n")
         return ApplicationStatus.START_FAILED.exit_code
+    with contextlib.suppress(OSError):  # a directory that cannot be made is told of when the node starts
+        # Nothing is looked for where a command was given: all paths of the configuration are absolute by now (S45).
+        os.chdir(private_dir(cluster_directory(configuration)))
     application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
     return asyncio.run(entrypoint.run()).exit_code

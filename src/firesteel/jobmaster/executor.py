@@ -22,6 +22,9 @@ class Deployment:
     graph: JobGraph
     engine: EngineRecord | None
     """None: a classic driver with a JVM of its own."""
+    owner: str = ""
+    restricted: bool = False
+    """Of somebody who is not an admin."""
 
 
 class Presence(StrEnum):

@@ -300,7 +300,10 @@ class JobMaster:
     async def _deploy(self, number: int) -> None:
         engine = self._slot.engine if self._slot is not None else None
         self._services.guard()
-        deployment = Deployment(self._attempt(number), self.submission.graph, engine)
+        submission = self.submission
+        deployment = Deployment(
+            self._attempt(number), submission.graph, engine, owner=submission.owner, restricted=submission.restricted
+        )
         try:
             await self._services.executor.start(deployment)
         except FencingError:

@@ -70,6 +70,7 @@ def launch_options(configuration: Configuration) -> LaunchOptions:
         stop_timeout=configuration.engine.stop_timeout,
         class_archive=configuration.engine.class_archive is ClassArchive.AUTO,
         ui=configuration.engine.ui,
+        passed_variables=configuration.driver.environment_pass,
     )
 
 

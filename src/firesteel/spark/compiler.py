@@ -26,6 +26,7 @@ from firesteel.jobgraph.model import (
     spark_interval,
 )
 from firesteel.spark.operation import error_class
+from firesteel.spark.query_text import as_query, in_own_lines
 from firesteel.spark.session import EngineSession
 
 FunctionResolver = Callable[[str], Callable[..., Any]]
@@ -68,7 +69,7 @@ def compile_graph(
                 case Source():
                     frame = _source(vertex, graph.mode, session.spark, resolve)
                 case Sql():
-                    frame = session.sql(vertex.query, _inlined(vertex, compiled))
+                    frame = session.sql(as_query(vertex.query), _inlined(vertex, compiled))
                 case Python():
                     frame = _python(vertex, compiled, session.spark, resolve)
                 case Sink():
@@ -101,7 +102,7 @@ def check(compiled: CompiledGraph) -> list[Problem]:
             _ = compiled.frames[vertex.name].schema
         except Exception as error:
             bad.add(vertex.name)
-            problems.append(_problem(vertex.name, error))
+            problems.append(_problem(compiled.graph, vertex.name, error))
     return problems
 
 
@@ -116,11 +117,18 @@ def locate(compiled: CompiledGraph, error: Exception, fallback: str) -> Exceptio
     if not isinstance(error, AnalysisException):
         return error
     found = check(compiled)
-    return InvalidPipelineError(found or [_problem(fallback, error)])
+    return InvalidPipelineError(found or [_problem(compiled.graph, fallback, error)])
 
 
-def _problem(vertex: str, error: Exception) -> Problem:
+def queries_of(graph: JobGraph) -> list[str]:
+    """The queries of a graph as they were written, for `in_own_lines`."""
+    return [v.query for v in graph.vertices if isinstance(v, Sql)]
+
+
+def _problem(graph: JobGraph, vertex: str, error: Exception) -> Problem:
     text = str(error).partition("\n\nJVM stacktrace")[0].strip()
+    written = graph.by_name.get(vertex)
+    text = in_own_lines(text, [written.query] if isinstance(written, Sql) else queries_of(graph))
     first, _, rest = text.partition("\n")
     del rest
     message = first.partition(" SQLSTATE")[0].rstrip(". ")

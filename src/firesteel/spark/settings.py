@@ -23,7 +23,12 @@ _STATIC_SQL = (
     "spark.sql.codegen.cache.maxEntries",
     "spark.sql.filesourceTableRelationCacheSize",
     "spark.sql.defaultCatalog",
+    "spark.sql.restrictedMode.",
+    "spark.sql.reflect.",
 )
+
+# Sessions of jobs whose submitter is not an admin: FROM text.`/some/file` would read whatever the engine can (S39).
+RESTRICTIONS = {"spark.sql.runSQLOnFiles": "false"}
 
 
 class SplitSettings(NamedTuple):

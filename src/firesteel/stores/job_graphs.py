@@ -49,6 +49,8 @@ class Submission:
     """With one, the job is cancelled when its client is silent for so long."""
     owner: str = ""
     """Whose job it is: who else may see and end it. Not a part of what makes it this job."""
+    restricted: bool = False
+    """Submitted by somebody who is not an admin: its queries and functions may do less (S39)."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,6 +60,7 @@ class Submission:
             "priority": self.priority,
             "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
             "owner": self.owner,
+            "restricted": self.restricted,
             "graph": _plain(self.graph),
         }
 
@@ -72,6 +75,7 @@ class Submission:
             priority=take(data, "priority", int),
             initial_client_heartbeat_timeout=take_optional_number(data, "initial_client_heartbeat_timeout"),
             owner=take({"owner": "", **data}, "owner", str),
+            restricted=take({"restricted": False, **data}, "restricted", bool),
         )
 
 

@@ -75,6 +75,7 @@ class AttemptLauncher:
             default_parallelism=self._configuration.parallelism.default,
             spark=self._configuration.spark,
             host=str(self._here),
+            restricted=deployment.restricted,
         )
 
     def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:

@@ -22,6 +22,7 @@ class AttemptProcesses:
     def __init__(self, configuration: Configuration, root: Path, lent: DriverPool | None = None) -> None:
         self.root = root.absolute()
         self.python = str(configuration.driver.python or sys.executable)
+        self._passed = configuration.driver.environment_pass
         self.drivers: dict[AttemptId, DriverProcess] = {}
         """Until their end was seen."""
         self.gateways: dict[AttemptId, Gateway] = {}
@@ -39,7 +40,9 @@ class AttemptProcesses:
         with self._pool_lock:
             if self._own is None:
                 private_dir(self.root)
-                self._own = DriverPool(python=self.python, log=self.root / "drivers.log")
+                self._own = DriverPool(
+                    python=self.python, log=self.root / "drivers.log", home=self.root, passed=self._passed
+                )
             return self._own
 
     @property

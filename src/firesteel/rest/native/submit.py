@@ -40,6 +40,7 @@ from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_t
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.native.reserved_places import ReservedPlaces
 from firesteel.rest.params import HEX_ID, json_body
+from firesteel.rest.security.functions import refused_functions
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.spark_settings import refused_settings
@@ -191,7 +192,8 @@ async def accept(
     problems = place_problems(plain, Locator(), local_files=principal.role is Role.ADMIN)
     if principal.role is not Role.ADMIN:
         problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
-        problems += refused_queries(graph)
+        problems += await in_thread(refused_queries, graph)
+        problems += refused_functions(graph)
     if problems:
         raise InvalidPipelineError(problems)
     if principal.role is not Role.ADMIN and not known:
@@ -208,6 +210,7 @@ async def accept(
         priority=priority,
         initial_client_heartbeat_timeout=heartbeat,
         owner=principal.submits_as,
+        restricted=principal.role is not Role.ADMIN,
     )
     gateway = context.gateway
     try:

@@ -1,18 +1,26 @@
 """Queries of callers who are not admin read, and do nothing else.
 
 Spark runs a command wherever it expects a query: `ADD JAR 'http://...'` fetches and loads a file (S9), and `EXECUTE IMMEDIATE
-'SET ...'` sets what may not be set (S7). So what a query begins with is compared with the few words that begin one.
+'SET ...'` sets what may not be set (S7). So what a query begins with is compared with the few words that begin one, and what is
+known to write, to run a program or to call Java in the middle of one is refused too (S39).
+
+This answers early and in words. What no spelling gets around is in the engine: queries are sent where Spark's grammar allows no
+command (`spark.query_text`), and its restricted mode is on (`engines.command`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from firesteel.errors import Problem
 from firesteel.jobgraph.model import JobGraph, Sql
+from firesteel.jobgraph.sql_tokens import Token, UnclosedError, tokens
 
-BEGINNINGS = frozenset({"select", "with", "from", "values", "table", "map", "reduce"})
+BEGINNINGS = frozenset({"select", "with", "from", "values", "table"})
+_WRITES = {"INSERT": ("INTO", "OVERWRITE"), "MERGE": ("INTO",)}
+_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
 UNCLOSED = "/*"
 _WORD = re.compile(r"\w+")
 # As Spark's lexer has them: a backslash at the end of a line carries its comment over to the next.
@@ -34,6 +42,28 @@ def _refused(vertices: Iterable[Sql]) -> Iterable[Problem]:
             if word == UNCLOSED:
                 message, fix = "begins with a comment that is not closed", "close it"
             yield Problem(message, fix, vertex=vertex.name, field="query")
+        elif message := _more_than_reading(vertex.query):
+            yield Problem(message, "write one SELECT that reads only", vertex=vertex.name, field="query")
+
+
+def _more_than_reading(text: str) -> str:
+    """What a query does beside reading, as far as its words tell; empty when nothing."""
+    try:
+        words = [t for t in tokens(text) if t.kind not in ("space", "comment")]
+    except UnclosedError:
+        return ""  # Spark does not run it either
+    for token, following in pairwise(words):
+        if token.kind == "word" and following.is_word(*_WRITES.get(token.text.upper(), ())):
+            return f"holds {token.text.upper()} {following.text.upper()}, which writes"
+        if token.is_word("USING") and following.kind in ("text", "raw"):
+            return "runs a program (USING and a command)"
+        if following.text == "(" and _name(token) in _JAVA:
+            return f"calls Java ({_name(token)})"
+    return ""
+
+
+def _name(token: Token) -> str:
+    return token.value.lower() if token.kind in ("word", "name") else ""
 
 
 def first_word(text: str) -> str:
