@@ -210,8 +210,8 @@ class DriverOptions(Section, prefix="driver"):
         key="environment.pass",
         default=(),
         description=(
-            "Variables of the node's environment that drivers and engines, and so all jobs, get beside the ordinary ones. "
-            "`*` stands for any characters (`AWS_*`). Variables that begin with FIRESTEEL_ are never passed on."
+            "Variables of the node's environment that drivers and engines, and so all jobs, get beside the ordinary ones; `*` "
+            "stands for any characters (`AWS_*`), and none that begins with FIRESTEEL_ is ever passed on."
         ),
         since="0.2",
     )
