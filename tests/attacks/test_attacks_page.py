@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "attacks.md").read_text()
-NUMBERS = [f"S{n}" for n in (*range(1, 21), *range(22, 30), *range(33, 37), 39, 40, 45)]
+NUMBERS = {f"S{n}" for n in (*range(1, 21), *range(22, 30), *range(33, 37), 39, 40, 42, 45)}
 ROWS = re.findall(r"^\| (S\d+) \| (.+?) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py::[\w:]+)`", PAGE)))
 
@@ -28,10 +28,12 @@ def named_in(file: Path) -> set[str]:
 
 
 def test_every_attack_is_there_once() -> None:
-    assert [number for number, *_ in ROWS] == NUMBERS
+    there = [int(number[1:]) for number, *_ in ROWS]
+    assert there == sorted(set(there))
+    assert {number for number, *_ in ROWS} >= NUMBERS
     for number, _, guard, tests in ROWS:
         assert guard.strip(), number
-        assert "::test_" in tests or "::Test" in tests, number
+        assert "::test_" in tests or "::Test" in tests or "not protected" in guard.lower(), number
 
 
 @pytest.mark.parametrize("name", NAMED)

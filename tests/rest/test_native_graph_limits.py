@@ -105,7 +105,7 @@ def test_aliases_and_merges_of_an_honest_pipeline_work() -> None:
         "name: x\nparallelism: " + "9" * 5_000 + "\nvertices: []",
         'name: "\\ud800"\nvertices: []',
         "name: x\nvertices: []\nparallelism: 1e999",
-        "name: " + "x" * (1 << 20),
+        pytest.param("name: " + "x" * (1 << 20), id="long"),
         "? [a]\n: b",
         "name: !!binary AAAA",
     ],

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+SUGGESTIONS = 20
+"""Problems of one pipeline that come with a suggestion."""
+LISTED = 40
+"""Words that a message lists."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -15,9 +21,31 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 def suggest(word: str, choices: Iterable[str], otherwise: str) -> str:
     """`did you mean 'x'?`, or `otherwise` when nothing is close."""
-    match = nearest(word, choices)
+    return suggestion(nearest(word, choices), otherwise)
+
+
+def suggestion(match: str | None, otherwise: str) -> str:
     return f"did you mean '{match}'?" if match else otherwise
 
 
+class Spelling:
+    """Suggestions for the first problems of one pipeline. Each costs a look at all choices, and nobody reads hundreds (S25)."""
+
+    def __init__(self, limit: int = SUGGESTIONS) -> None:
+        self._left = limit
+
+    def nearest(self, word: str, choices: Iterable[str]) -> str | None:
+        """As the function of that name; None once there were enough."""
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        return nearest(word, choices)
+
+    def suggest(self, word: str, choices: Iterable[str], otherwise: str) -> str:
+        return suggestion(self.nearest(word, choices), otherwise)
+
+
 def listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
+    """The words with commas; of very many, the first ones."""
+    first = list(islice(words, LISTED + 1))
+    return ", ".join(first) if len(first) <= LISTED else f"{', '.join(first[:LISTED])} and others"

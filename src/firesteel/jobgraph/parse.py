@@ -6,7 +6,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -18,7 +18,7 @@ from firesteel.errors import Problem
 
 from . import model
 from .document import Loc, Locator, dotted, vertex_at
-from .nearest import listed, nearest, suggest
+from .nearest import Spelling, listed, nearest
 
 KINDS: Mapping[str, type[BaseModel]] = {
     "source": model.Source,
@@ -62,7 +62,7 @@ def parse(data: Any, at: Locator) -> Parsed:
         return Parsed(model.JobGraph.model_validate(data), (), at)
     except ValidationError as error:
         details = [d for d in error.errors(include_url=False) if not _is_echo(d, data)]
-    problems = tuple(_problem(d, data, at) for d in details)
+    problems = _problems(details, data, at)
     sound, positions = _without_broken(data, [_loc(d) for d in details])
     try:
         graph = model.JobGraph.model_validate(sound)
@@ -105,11 +105,16 @@ def _loc(detail: ErrorDetails) -> Loc:
     return tuple(part for part in loc if part != "[key]")
 
 
-def _problem(detail: ErrorDetails, data: dict[str, Any], at: Locator) -> Problem:
+def _problems(details: Sequence[ErrorDetails], data: dict[str, Any], at: Locator) -> tuple[Problem, ...]:
+    spelling = Spelling()
+    return tuple(_problem(d, data, at, spelling) for d in details)
+
+
+def _problem(detail: ErrorDetails, data: dict[str, Any], at: Locator, spelling: Spelling) -> Problem:
     loc = _loc(detail)
     ctx: dict[str, Any] = detail.get("ctx") or {}
     explain = _EXPLAIN.get(detail["type"], _other)
-    message, fix, loc = explain(_Complaint(loc, detail["input"], ctx, detail["msg"], data))
+    message, fix, loc = explain(_Complaint(loc, detail["input"], ctx, detail["msg"], data, spelling))
     return at.problem(loc, message, fix, vertex=vertex_at(data, loc))
 
 
@@ -120,6 +125,7 @@ class _Complaint:
     ctx: Mapping[str, Any]
     message: str
     data: dict[str, Any]
+    spelling: Spelling
 
 
 _Explanation = tuple[str, str, Loc]
@@ -127,7 +133,11 @@ _Explanation = tuple[str, str, Loc]
 
 def _unknown_field(c: _Complaint) -> _Explanation:
     fields = _fields_at(c.loc[:-1], c.data)
-    return "there is no such field", suggest(str(c.loc[-1]), fields, f"the fields here are {listed(fields)}"), c.loc
+    return (
+        "there is no such field",
+        c.spelling.suggest(str(c.loc[-1]), fields, f"the fields here are {listed(fields)}"),
+        c.loc,
+    )
 
 
 def _fields_at(loc: Loc, data: Any) -> list[str]:
@@ -172,7 +182,11 @@ def _bad_kind(c: _Complaint) -> _Explanation:
     choices = KINDS if c.loc[0] == "vertices" else RESTARTS
     field = "kind" if c.loc[0] == "vertices" else "type"
     word = str(c.ctx["tag"])
-    return f"'{word}' is none of {listed(choices)}", suggest(word, choices, "use one of them"), (*c.loc, field)
+    return (
+        f"'{word}' is none of {listed(choices)}",
+        c.spelling.suggest(word, choices, "use one of them"),
+        (*c.loc, field),
+    )
 
 
 def _bad_choice(c: _Complaint) -> _Explanation:
@@ -181,7 +195,7 @@ def _bad_choice(c: _Complaint) -> _Explanation:
         return f"must be {choices[0]}, not {_shown(c.value)}", f"write {choices[0]}", c.loc
     return (
         f"{_shown(c.value)} is none of {listed(choices)}",
-        suggest(str(c.value), choices, "use one of them"),
+        c.spelling.suggest(str(c.value), choices, "use one of them"),
         c.loc,
     )
 

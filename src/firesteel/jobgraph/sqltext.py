@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -71,56 +71,80 @@ def _read_statement(statement: Any, text: str) -> Query:
     return Query(tuple(dict.fromkeys(_tables(statement))))
 
 
+@dataclass(frozen=True)
+class _Scope:
+    """The common table expressions that can be read at one place of a query."""
+
+    names: Mapping[str, int]
+    """Lower-case name -> which one of its WITH."""
+    visible: int
+    """How many of them are defined by now."""
+    outer: _Scope | None = None
+
+    def defines(self, name: str) -> bool:
+        scope: _Scope | None = self
+        while scope is not None:
+            if scope.names.get(name, scope.visible) < scope.visible:
+                return True
+            scope = scope.outer
+        return False
+
+
+_NOTHING = _Scope({}, 0)
+
+
 def _tables(root: object) -> list[str]:
+    """In one pass: the time grows with the text, whatever the query looks like (S25)."""
     from sqlglot import exp
 
     assert isinstance(root, exp.Expression)
     found: list[tuple[int, str]] = []
-    for node in root.walk(bfs=False):
-        if isinstance(node, exp.Table) and not node.find_ancestor(exp.Hint):
+    pending: list[tuple[Any, _Scope]] = [(root, _NOTHING)]
+    while pending:
+        node, scope = pending.pop()
+        if isinstance(node, exp.Hint):
+            continue
+        if isinstance(node, exp.Table):
             name = node.name
-            if not name or node.db or node.catalog:
-                continue
             if name.lower() == "stream" and node.alias:  # FROM STREAM orders
                 name = node.alias
-            if not _defined_by_query(node, name):
+            if name and not node.db and not node.catalog and not scope.defines(name.lower()):
                 found.append((_position(node), name))
         elif (
             isinstance(node, exp.Anonymous) and node.name.lower() in ("table", "stream") and len(node.expressions) == 1
         ):
             argument = node.expressions[0]  # f(TABLE(orders)), STREAM(orders)
-            if isinstance(argument, exp.Column) and not argument.table and not _defined_by_query(node, argument.name):
+            if isinstance(argument, exp.Column) and not argument.table and not scope.defines(argument.name.lower()):
                 found.append((_position(argument), argument.name))
+        pending.extend(_below(node, scope))
     return [name for _, name in sorted(found, key=lambda f: f[0])]
+
+
+def _below(node: Any, scope: _Scope) -> Iterator[tuple[Any, _Scope]]:
+    """The parts of `node`, the last one first, each with what it can read."""
+    from sqlglot import exp
+
+    with_ = next((a for a in node.args.values() if isinstance(a, exp.With)), None)
+    if with_ is None:
+        yield from ((part, scope) for part in node.iter_expressions(reverse=True))
+        return
+    names: dict[str, int] = {}
+    for i, cte in enumerate(with_.expressions):
+        names.setdefault(cte.alias.lower(), i)
+    inside = _Scope(names, len(with_.expressions), scope)
+    own = 1 if with_.args.get("recursive") else 0
+    for part in node.iter_expressions(reverse=True):
+        if part is with_:
+            # Each one reads those before it.
+            for i in reversed(range(len(with_.expressions))):
+                yield with_.expressions[i], _Scope(names, i + own, scope)
+        else:
+            yield part, inside
 
 
 def _position(node: Any) -> int:
     """Where in the text the table stands: the tree has the common table expressions last."""
     return int(getattr(node.this, "meta", {}).get("start", 0))
-
-
-def _defined_by_query(node: object, name: str) -> bool:
-    """Whether `name` is a common table expression where `node` stands: those before it, and all once they are done."""
-    from sqlglot import exp
-
-    assert isinstance(node, exp.Expression)
-    inside: exp.CTE | None = None
-    current = node.parent
-    while current is not None:
-        if isinstance(current, exp.CTE):
-            inside = current
-        with_ = next((a for a in current.args.values() if isinstance(a, exp.With)), None)
-        if with_ is not None:
-            for cte in with_.expressions:
-                own = cte is inside
-                if own and not with_.args.get("recursive"):
-                    break
-                if cte.alias.lower() == name.lower():
-                    return True
-                if own:
-                    break
-        current = current.parent
-    return False
 
 
 def _in_our_words(error: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from firesteel.errors import Problem
 
 from .document import Document, Loc, Locator, vertex_at
-from .nearest import suggest
+from .nearest import Spelling
 from .yaml_source import scalar
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_-]*?)(?::-([^}]*))?\}|\$\{")
@@ -50,6 +50,7 @@ class _Substitution:
         self.problems: list[Problem] = []
         self.values: dict[str, str] = {}
         self.names: set[str] = set()
+        self._spelling = Spelling()
         self._needed: set[str] = set()
         """Declared without a default, not given, and never used with one."""
         self._declare(document.data.get("variables"))
@@ -108,7 +109,7 @@ class _Substitution:
         if name in self.values:
             return self.values[name]
         if name not in self.names:
-            fix = suggest(name, self.names, f"declare it at the top: 'variables: {{{name}: default}}'")
+            fix = self._spelling.suggest(name, self.names, f"declare it at the top: 'variables: {{{name}: default}}'")
             self._problem(loc, f"uses the variable '{name}', which is not declared", fix)
         return match[0]
 
@@ -120,7 +121,7 @@ class _Substitution:
                 declared = (
                     f"the pipeline declares {', '.join(sorted(self.names))}" if self.names else "it declares none"
                 )
-                fix = suggest(name, self.names, f"remove -D{name}; {declared}")
+                fix = self._spelling.suggest(name, self.names, f"remove -D{name}; {declared}")
                 message = f"the variable '{name}' was given, but the pipeline does not declare it"
                 self.problems.append(Problem(message, fix, file=self.at.file))
 

@@ -20,6 +20,7 @@ from firesteel.ha.retrieval import Absence
 from firesteel.rest.flink.overview import OverviewLines
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
+from firesteel.rest.native.graph_checks import GraphChecks
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID
@@ -63,6 +64,8 @@ class RestContext:
     """Begin to give leadership away."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
+    checks: GraphChecks = field(default_factory=GraphChecks)
+    """Of what callers send and name; to be closed."""
     submissions: RateLimiter = field(init=False)
     """By owner, who may have many tokens."""
 

@@ -123,6 +123,7 @@ class WebMonitorEndpoint:
                 logs=JobLogs(self._directory / "jobs"),
                 directory=self._directory,
             )
+            opened.push_async_callback(context.checks.close)
             app = create_app(context)
             await asyncio.to_thread(asyncio.run, warm(app))
             leadership = Leadership(

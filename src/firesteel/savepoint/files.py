@@ -51,8 +51,12 @@ class Place:
     def local(self) -> bool:
         return self.location.protocol == "file"
 
-    def read(self, name: str) -> bytes | None:
-        return self.store.read(self.path(name))
+    def read(self, name: str, *, limit: int | None = None) -> bytes | None:
+        """The bytes of a file; None when there is none. Raises SavepointError when it has more than `limit`."""
+        path = self.path(name)
+        if limit is not None and ((size := self.store.sizes_of([path])[0]) or 0) > limit:
+            raise SavepointError(f"{path} has {size:,} bytes, and such a file has at most {limit:,}")
+        return self.store.read(path)
 
     def names(self, name: str = "") -> list[str]:
         return self.store.names(self.path(name))

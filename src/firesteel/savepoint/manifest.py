@@ -30,6 +30,8 @@ VERSION = 1
 MANIFEST = "_savepoint.json"
 REQUEST = "_request.json"
 DISPOSING = "_disposing.json"
+MAX_MANIFEST = 64 << 20
+"""Bytes: some 400,000 files."""
 CHECKPOINT = "checkpoint"
 SINK_LOG = "sink-log"
 

@@ -22,6 +22,7 @@ from firesteel.savepoint.manifest import (
     DISPOSING,
     MANIFEST,
     MARK,
+    MAX_MANIFEST,
     NONE,
     REQUEST,
     SINK_LOG,
@@ -75,7 +76,7 @@ def find(location: str) -> Manifest:
     """
     place = Place.at(location, "the savepoint directory")
     try:
-        raw = place.read(MANIFEST)
+        raw = place.read(MANIFEST, limit=MAX_MANIFEST)
         names = [] if raw is not None else place.names()
     except OSError as error:
         raise SavepointError(f"the savepoint {location} cannot be read: {error}") from error

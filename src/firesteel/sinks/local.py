@@ -11,6 +11,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Sequence
 
+from firesteel.files import NotAPlainFileError, open_plain
 from firesteel.sinks.store import Kind, Move, lost
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -28,10 +29,12 @@ class LocalStore:
 
     def read(self, path: str) -> bytes | None:
         try:
-            with open(path, "rb") as f:
+            with open_plain(path) as f:
                 return f.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except NotAPlainFileError as error:
+            raise OSError(errno.EINVAL, "is no plain file", path) from error
 
     def names(self, directory: str) -> list[str]:
         try:

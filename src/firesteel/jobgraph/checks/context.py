@@ -7,6 +7,7 @@ from pathlib import Path
 from firesteel.errors import Problem
 from firesteel.jobgraph.document import TEXT, Locator
 from firesteel.jobgraph.model import JobGraph, Mode, Python, Script, Sink, Source, Sql
+from firesteel.jobgraph.nearest import Spelling
 
 AnyVertex = Source | Sql | Python | Sink | Script
 
@@ -32,6 +33,7 @@ class Context:
         """Lower-case names of the vertices that are not in `graph` because they are wrong."""
         self.excused: set[str] = set()
         """Lower-case names of vertices that seem unread only because of a problem that is reported already."""
+        self.spelling = Spelling()
         self._at = at
         self._index = {id(v): i for i, v in enumerate(graph.vertices)}
 

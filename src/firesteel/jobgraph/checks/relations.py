@@ -5,7 +5,7 @@ from __future__ import annotations
 from firesteel.jobgraph.ddl import DdlError, column_names
 from firesteel.jobgraph.formats import FORMATS, Format, lookup
 from firesteel.jobgraph.model import JobGraph, Python, Script, Sink, Source, Sql, inputs_of
-from firesteel.jobgraph.nearest import nearest, suggest
+from firesteel.jobgraph.nearest import nearest, suggestion
 
 from .context import Context
 
@@ -93,10 +93,11 @@ def _sql(c: Context, v: Sql) -> None:
     declared = {n.lower() for n in v.inputs}
     for name in query.reads:
         if not c.is_known(name) and name.lower() not in declared:
-            others = [o.name for o in c.graph.vertices if not isinstance(o, Sink) and o is not v]
+            others = (o.name for o in c.graph.vertices if not isinstance(o, Sink) and o is not v)  # looked at lazily
+            meant = c.spelling.nearest(name, others)
             otherwise = f"add a vertex of that name, or write database.{name} for a table of the catalogue"
-            c.add(v, "query", f"reads '{name}', which is not a vertex", suggest(name, others, otherwise))
-            c.excused.add((nearest(name, others) or "").lower())
+            c.add(v, "query", f"reads '{name}', which is not a vertex", suggestion(meant, otherwise))
+            c.excused.add((meant or "").lower())
         elif name.lower() in c.names and name.lower() not in declared:
             c.add(v, "inputs", f"the query reads '{name}', which is not in inputs", f"add {name}, or remove inputs")
             c.excused.add(name.lower())

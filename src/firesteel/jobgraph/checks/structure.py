@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firesteel.jobgraph.model import JobGraph, Script, Sink, inputs_of
-from firesteel.jobgraph.nearest import listed, nearest, suggest
+from firesteel.jobgraph.nearest import listed, suggestion
 
 from .context import AnyVertex, Context
 
@@ -58,10 +58,11 @@ def _inputs(c: Context) -> None:
         field = "input" if isinstance(v, Sink) else "inputs"
         for name in dict.fromkeys(inputs_of(v)):
             if not c.is_known(name):
-                others = [n for n in readable if n != v.name]
-                otherwise = f"the vertices are {listed(others)}" if others else "add a source"
-                c.add(v, field, f"there is no vertex '{name}'", suggest(name, others, otherwise))
-                c.excused.add((nearest(name, others) or "").lower())
+                meant = c.spelling.nearest(name, (n for n in readable if n != v.name))
+                others = listed(n for n in readable if n != v.name)
+                otherwise = f"the vertices are {others}" if others else "add a source"
+                c.add(v, field, f"there is no vertex '{name}'", suggestion(meant, otherwise))
+                c.excused.add((meant or "").lower())
             elif isinstance(kinds.get(name.lower()), Sink):
                 c.add(v, field, f"'{name}' is a sink and cannot be read", f"read what '{name}' reads")
 

@@ -196,7 +196,7 @@ async def _graph(context: RestContext, caller: Caller, jar_id: str, wish: Wish, 
     if to_run:
         _check_write(caller, upload)
     text = await _text(context, upload) if kind_of(upload.name) in PIPELINES else None
-    return await in_thread(graph_of, upload, text, wish)
+    return await graph_of(context.checks, caller.principal.submits_as, upload, text, wish)
 
 
 async def _find(context: RestContext, caller: Caller, jar_id: str) -> Upload | None:

@@ -18,7 +18,7 @@ from firesteel.rest.errors import HttpError
 from firesteel.rest.flink.plan import Plan, render_plan
 from firesteel.rest.flink.run_requests import Wish
 from firesteel.rest.flink.view import JobView
-from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml
+from firesteel.rest.native.graph_checks import GraphChecks
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.uploads import Upload
 from firesteel.types import JobID, new_job_id
@@ -46,14 +46,18 @@ def kind_of(name: str) -> str:
     raise HttpError(400, f"{name} is no program that could be run: upload one of {', '.join(sorted(SUFFIXES))}.")
 
 
-def graph_of(upload: Upload, text: bytes | None, wish: Wish) -> JobGraph:
-    """The graph of a program; `text` is the content of a pipeline. Takes CPU: for a thread.
+async def graph_of(checks: GraphChecks, owner: str, upload: Upload, text: bytes | None, wish: Wish) -> JobGraph:
+    """The graph of a program, looked at on behalf of `owner`; `text` is the content of a pipeline.
 
     Raises InvalidPipelineError or HttpError 400 with what is wrong with it.
     """
     suffix = kind_of(upload.name)
-    data = _script(upload, suffix, wish) if text is None else _pipeline(upload, suffix, text, wish)
-    return graph_of_json(_with(data, wish), None)
+    if text is None:
+        data = _script(upload, suffix, wish)
+    else:
+        graph = await _pipeline(checks, owner, upload, text, wish)
+        data = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return await checks.graph_of_json(owner, _with(data, wish), None)
 
 
 def plan_of(graph: JobGraph, job_id: JobID | None) -> Plan:
@@ -81,7 +85,7 @@ def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
     return data
 
 
-def _pipeline(upload: Upload, suffix: str, text: bytes, wish: Wish) -> dict[str, Any]:
+async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes, wish: Wish) -> JobGraph:
     if wish.entry:
         raise _no_entry(upload, wish.entry)
     variables = _variables(wish)
@@ -91,14 +95,13 @@ def _pipeline(upload: Upload, suffix: str, text: bytes, wish: Wish) -> dict[str,
         raise InvalidRequestError(
             [Problem("the pipeline is not UTF-8 text", "save it as UTF-8", file=upload.name)]
         ) from None
-    if suffix == ".json":
-        try:
-            graph = graph_of_json(orjson.loads(content), variables)
-        except orjson.JSONDecodeError as error:
-            raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "mend it", file=upload.name)]) from None
-    else:
-        graph = graph_of_yaml(content, variables)
-    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if kind_of(upload.name) != ".json":
+        return await checks.graph_of_yaml(owner, content, variables)
+    try:
+        data = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "mend it", file=upload.name)]) from None
+    return await checks.graph_of_json(owner, data, variables)
 
 
 def _no_entry(upload: Upload, entry: str) -> HttpError:

@@ -16,12 +16,15 @@ from firesteel.errors import Problem
 from firesteel.jobgraph.document import Document, Loc, Locator, vertex_at
 from firesteel.jobgraph.model import DURATION_PATTERN, seconds
 from firesteel.rest.params import MAX_DEPTH, too_deep
+from firesteel.rest.security.principals import hides_nothing
 
 MAX_VERTICES = 2000
 MAX_SINKS = 500
 """Each is compared with each."""
 MAX_QUERY = 200_000
 """Characters of one query."""
+MAX_SQL = 1_000_000
+"""Characters of all queries of a graph."""
 MAX_PATTERNS = 1000
 """Paths that the `{a,b}` in one path may stand for."""
 MAX_SUBSTITUTED = 16 << 20
@@ -57,10 +60,20 @@ def unfit(document: Document) -> list[Problem]:
 def too_much_substitution(data: Any, variables: Mapping[str, str]) -> bool:
     """Whether putting variables in would make the graph a giant."""
     declared = data.get("variables") if isinstance(data, dict) else None
-    values = [*variables.values(), *(declared.values() if isinstance(declared, dict) else ())]
-    longest = max((len(str(v)) for v in values), default=0)
+    longest = longest_value(declared, variables)
     references = sum(v.count("${") for _, v in _leaves(data, ()) if isinstance(v, str))
     return references * longest > MAX_SUBSTITUTED
+
+
+def longest_value(declared: Any, given: Mapping[str, str]) -> int:
+    """Characters of the longest variable, at most. A default may hold other variables, each twice as long as the last."""
+    lengths = {name: len(value) for name, value in given.items()}
+    for name, default in declared.items() if isinstance(declared, dict) else ():
+        text = str(default)
+        if name not in given:
+            longest = max(lengths.values(), default=0)
+            lengths[name] = min(len(text) + text.count("${") * longest, MAX_SUBSTITUTED + 1)
+    return max(lengths.values(), default=0)
 
 
 def unfit_yaml(text: str, file: str) -> Problem | None:
@@ -122,9 +135,13 @@ def _complaints(data: Any) -> Iterator[tuple[Loc, str, str]]:
     sinks = sum(isinstance(v, dict) and v.get("kind") == "sink" for v in vertices)
     if sinks > MAX_SINKS:
         yield ("vertices",), f"{sinks} of them are sinks, and a graph may have {MAX_SINKS}", "split the job"
+    sql = sum(len(q) for v in vertices if isinstance(v, dict) and isinstance(q := v.get("query"), str))
+    if sql > MAX_SQL:
+        yield ("vertices",), f"their queries have {sql:,} characters, and a graph may have {MAX_SQL:,}", "split the job"
+        return
     name = data.get("name")
-    if isinstance(name, str) and any(ord(c) < 32 or ord(c) == 127 for c in name):
-        yield ("name",), "holds a control character", "write one line of plain text"
+    if isinstance(name, str) and not hides_nothing(name):
+        yield ("name",), "holds a control character, or one that cannot be seen", "write one line of plain text"
     for i, vertex in enumerate(vertices):
         if isinstance(vertex, dict):
             yield from _in_vertex(vertex, ("vertices", i))

@@ -21,9 +21,7 @@ from firesteel.config.sections import Role
 from firesteel.errors import (
     BlobNotFoundError,
     DuplicateJobError,
-    EnvironmentNotReadyError,
     ForbiddenError,
-    InvalidInputError,
     InvalidPipelineError,
     InvalidRequestError,
     JobNotFoundError,
@@ -36,7 +34,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
-from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_thread
+from firesteel.rest.native.graph_input import in_thread
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.native.reserved_places import ReservedPlaces
 from firesteel.rest.params import HEX_ID, json_body
@@ -44,7 +42,6 @@ from firesteel.rest.security.functions import refused_functions
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.spark_settings import refused_settings
-from firesteel.savepoint.take import find
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.types import JobID, new_job_id
@@ -125,15 +122,18 @@ async def submit(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     heartbeat = None
     local_files = caller.principal.role is Role.ADMIN
+    owner = caller.principal.submits_as
     if kind == "multipart/form-data":
         async for _ in request.stream():
             pass
         raise HttpError(400, FLINK_PROGRAM)
     if kind in YAML:
-        graph = await in_thread(graph_of_yaml, _text(await request.body()), local_files=local_files)
+        text = _text(await request.body())
+        graph = await context.checks.graph_of_yaml(owner, text, local_files=local_files)
     else:
         wanted = parse_submission(await json_body(request))
-        graph = await in_thread(graph_of_json, wanted.graph, _texts(wanted.variables), local_files=local_files)
+        variables = _texts(wanted.variables)
+        graph = await context.checks.graph_of_json(owner, wanted.graph, variables, local_files=local_files)
         job_id = wanted.job_id or job_id
         priority = wanted.priority if "priority" in wanted.model_fields_set else priority
         if wanted.client_heartbeat_timeout is not None:
@@ -280,9 +280,8 @@ async def _check_checkpoints(context: RestContext, caller: Caller, graph: JobGra
 async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> None:
     """The savepoint is of a job that the caller sees; another owner's looks like none (S36)."""
     try:
-        saved = await in_thread(find, path)
-        caller.read(saved.job_id)
-    except (SavepointError, JobNotFoundError, EnvironmentNotReadyError, InvalidInputError):
+        caller.read(await context.checks.job_of_savepoint(caller.principal.submits_as, path))
+    except (SavepointError, JobNotFoundError):
         problem = Problem(
             f"'{path}' is no savepoint of a job of yours that is known here",
             "name one of your own, or ask an admin",

@@ -55,7 +55,16 @@ def is_name(text: str) -> bool:
     """Whether `text` can be the name of a principal or owner: it is shown in logs and answers, so nothing that hides."""
     if not 1 <= len(text) <= _LONGEST_NAME or text != text.strip():
         return False
-    return all(unicodedata.category(c)[0] not in "CZ" or c == " " for c in text)
+    return hides_nothing(text)
+
+
+def hides_nothing(text: str) -> bool:
+    """Whether `text` is one line that looks as it is: no controls, no marks that turn it round, no spaces of other kinds."""
+    return (text.isascii() and text.isprintable()) or all(_is_plain(c) for c in text)
+
+
+def _is_plain(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZ" or character == " "
 
 
 def at_least(principal: Principal, role: Role) -> bool:

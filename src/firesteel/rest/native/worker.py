@@ -1,0 +1,114 @@
+"""A process that looks at what callers sent or named, and that can be killed: `python -P -m firesteel.rest.native.worker`.
+
+Requests come on standard input and answers go to standard output, each as JSON behind its length. One request may use so much
+CPU and memory; beyond it the kernel ends the process (S25, S42). It ends by itself when the node is gone, or has nothing
+to ask for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import IO, Any
+
+from firesteel.errors import EnvironmentNotReadyError, InvalidInputError, InvalidPipelineError, SavepointError
+
+LENGTH = struct.Struct(">Q")
+MAX_MEMORY = 3 << 30
+"""Bytes of address space, of which much is never used."""
+IDLE_SECONDS = 60.0
+NICENESS = 5
+"""The node goes first: it has a lease to renew."""
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whoever prints does not disturb
+    while select.select([requests], [], [], IDLE_SECONDS)[0]:
+        request = receive(requests)
+        if request is None:
+            return
+        _limit_cpu(int(request["cpu"]))
+        send(answers, answer(request))
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"result": ...}`, or what is wrong: `{"problems": [...]}` of a graph, `{"refused": "..."}` of a place."""
+    try:
+        return {"result": _WORK[request["work"]](request)}
+    except InvalidPipelineError as error:
+        return {"problems": [asdict(p) for p in error.problems]}
+    except (SavepointError, EnvironmentNotReadyError, InvalidInputError) as error:
+        return {"refused": str(error)}
+    except MemoryError:
+        return {"refused": "it takes more memory than it may"}
+    except Exception as error:  # whatever a library makes of what a caller named is the caller's (S35)
+        return {"refused": f"{type(error).__name__}: {error}"[:1000]}
+
+
+def _graph_of_json(request: Mapping[str, Any]) -> Any:
+    from firesteel.rest.native.graph_input import graph_of_json
+
+    graph = graph_of_json(request["data"], request["variables"], local_files=request["local_files"])
+    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _graph_of_yaml(request: Mapping[str, Any]) -> Any:
+    from firesteel.rest.native.graph_input import graph_of_yaml
+
+    graph = graph_of_yaml(request["data"], request["variables"] or {}, local_files=request["local_files"])
+    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _savepoint(request: Mapping[str, Any]) -> Any:
+    from firesteel.savepoint.take import find
+
+    return {"job_id": find(request["path"]).job_id}
+
+
+_WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "graph-json": _graph_of_json,
+    "graph-yaml": _graph_of_yaml,
+    "savepoint": _savepoint,
+}
+
+
+def _limit_cpu(seconds: int) -> None:
+    """For this request. The kernel counts from the start of the process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
+
+
+# -- both sides -------------------------------------------------------------------------------------------------------
+
+
+def receive(source: IO[bytes]) -> Any:
+    """The next message; None when there is none any more."""
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(head)
+    raw = source.read(size)
+    return json.loads(raw) if len(raw) == size else None
+
+
+def send(target: IO[bytes], message: Any) -> None:
+    raw = json.dumps(message).encode()
+    target.write(LENGTH.pack(len(raw)) + raw)
+    target.flush()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        main()
