@@ -54,3 +54,17 @@ TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     _S.FAILED: frozenset(),
     _S.CANCELED: frozenset(),
 }
+
+
+class CheckpointRetention(StrEnum):
+    """What becomes of the checkpoint of a stream that has ended. Flink's words; each keeps less than the one before."""
+
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+
+    def keeps(self, status: JobStatus, *, stopped: bool) -> bool:
+        """Whether it is kept of a stream that ended as `status`. A stop always keeps it: whoever stops means to go on."""
+        if stopped or self is CheckpointRetention.RETAIN_ON_CANCELLATION:
+            return True
+        return self is CheckpointRetention.DELETE_ON_CANCELLATION and status is JobStatus.FAILED

@@ -121,9 +121,9 @@ class FakeGateway:
             await asyncio.sleep(0.01)
         return self.results[job_id]
 
-    async def cancel_job(self, job_id: JobID) -> None:
+    async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
         self._live(job_id)
-        self.asked.append(("cancel", job_id))
+        self.asked.append(("cancel", job_id) if keep_checkpoint is None else ("cancel", job_id, keep_checkpoint))
 
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True

@@ -104,6 +104,14 @@ def test_cancel(query: str, world: FlinkWorld) -> None:
     assert world.desk.gateway.asked == [("cancel", RUNNING)]
 
 
+@pytest.mark.parametrize(("word", "keep"), [("keep", True), ("discard", False)])
+def test_cancel_says_what_becomes_of_the_checkpoint(word: str, keep: bool, world: FlinkWorld) -> None:
+    client = world.desk.client(ALICE)
+    assert client.patch(f"/jobs/{RUNNING}?checkpoint={word}", content="{}").status_code == 202
+    assert world.desk.gateway.asked == [("cancel", RUNNING, keep)]
+    assert client.patch(f"/jobs/{RUNNING}?checkpoint=perhaps", content="{}").status_code == 400
+
+
 def test_cancel_of_an_ended_job(world: FlinkWorld) -> None:
     client = world.desk.client(ALICE)
     assert client.patch(f"/jobs/{CANCELED}").status_code == 202
@@ -238,6 +246,24 @@ def test_a_stop_with_a_savepoint_is_one_and_a_stop_without_is_none(world: FlinkW
 def test_the_interval_of_checkpoints_is_the_trigger(world: FlinkWorld) -> None:
     config = world.desk.client().get(f"/jobs/{RUNNING}/checkpoints/config").json()
     assert (config["interval"], config["mode"]) == (2000, "exactly_once")
+
+
+@pytest.mark.parametrize(
+    ("retention", "told"),
+    [
+        (None, {"enabled": True, "delete_on_cancellation": False}),
+        ("RETAIN_ON_CANCELLATION", {"enabled": True, "delete_on_cancellation": False}),
+        ("DELETE_ON_CANCELLATION", {"enabled": True, "delete_on_cancellation": True}),
+        ("NO_EXTERNALIZED_CHECKPOINTS", {"enabled": False, "delete_on_cancellation": True}),
+    ],
+)
+def test_the_retention_of_checkpoints_is_the_one_in_force(
+    retention: str | None, told: dict[str, bool], world: FlinkWorld
+) -> None:
+    settings = world.desk.gateway.jobs[RUNNING]["graph"]["settings"]
+    if retention is not None:
+        settings["checkpoint_retention"] = retention
+    assert world.desk.client().get(f"/jobs/{RUNNING}/checkpoints/config").json()["externalization"] == told
 
 
 # -- vertices and metrics -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, attached, complete_jobs, json_option
 from firesteel.cli.connection import Connection
+from firesteel.cli.going_on import going_on
 from firesteel.cli.operations import take_savepoint
 from firesteel.cli.tables import console, echo_json, job_table
 from firesteel.client.job import JobClient
@@ -51,6 +52,8 @@ def _wanted(status: JobStatus, *, running: bool, scheduled: bool) -> bool:
 def _settle(context: click.Context) -> None:
     """`cancel -s JOB` means the savepoint's default place, as it does with Flink."""
     given = context.params
+    if given["savepoint"] is not None and given["keep"] is not None:
+        raise click.UsageError("-s is for going on: leave out --keep-checkpoint and --discard-checkpoint", context)
     if given["job"] is None:
         if not given["savepoint"]:
             raise click.UsageError("Missing argument 'JOB'.", context)
@@ -73,27 +76,45 @@ def _settle(context: click.Context) -> None:
     "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="How long to wait for its end."
 )
 @click.option("--no-wait", is_flag=True, help="Return once the cluster has written the wish down.")
+@click.option(
+    "--keep-checkpoint/--discard-checkpoint",
+    "keep",
+    default=None,
+    help="Of a stream: keep what `firesteel resume` goes on from, or remove it. By default as the cluster is configured: keep.",
+)
 @json_option
 @attached
-def cancel(cluster: Connection, job: str, savepoint: str | None, timeout: float, no_wait: bool, as_json: bool) -> int:
-    """Cancel JOB, and wait until it has ended. A job whose outputs are decided already ends as FINISHED."""
+def cancel(
+    cluster: Connection,
+    job: str,
+    savepoint: str | None,
+    timeout: float,
+    no_wait: bool,
+    keep: bool | None,
+    as_json: bool,
+) -> int:
+    """Cancel JOB, and wait until it has ended. A job whose outputs are decided already ends as FINISHED.
+
+    The checkpoint of a stream is kept, and `firesteel resume JOB` goes on from it.
+    """
     found = cluster.job(job)
     location: str | None = None
     if savepoint is not None:
         outcome = take_savepoint(cluster, found.job_id, savepoint or None, cancel=True, wait=not no_wait)
         location = outcome.result.get("location") if outcome.result else None
     else:
-        found.cancel()
-    if no_wait:
-        status, said = found.status(), "is being cancelled"
-    else:
-        status = _wait(found, timeout).status
-        said = f"is {status.value}"
+        found.cancel(keep_checkpoint=keep)
+    result = None if no_wait else _wait(found, timeout)
+    status = found.status() if result is None else result.status
     if as_json:
-        echo_json({"job_id": found.job_id, "status": status.value, "savepoint": location})
-    else:
-        stored = f" Savepoint stored in {location}." if location else ""
-        click.echo(f"Job {found.job_id} {said}.{stored}")
+        checkpoint = None if result is None else result.checkpoint or None
+        content = {"job_id": found.job_id, "status": status.value, "savepoint": location, "checkpoint": checkpoint}
+        echo_json(content)
+        return exit_codes.OK
+    stored = f" Savepoint stored in {location}." if location else ""
+    click.echo(f"Job {found.job_id} {'is being cancelled' if result is None else f'is {status.value}'}.{stored}")
+    for line in [] if result is None else going_on(result):
+        click.echo(f"  {line}")
     return exit_codes.OK
 
 

@@ -141,14 +141,18 @@ class AsyncJobClient:
 
     # -- wishes -----------------------------------------------------------------------------------------------------
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
         """Returns once the wish is durable: the job is stopped soon and never runs again. `wait` tells when.
+
+        Args:
+            keep_checkpoint: whether the checkpoint of a stream is kept, to go on from; by default as the cluster is configured.
 
         Raises JobStateError when it has ended another way already.
         """
-        await self._caller.call(
-            with_json("PATCH", f"/jobs/{self.job_id}", {}, {"mode": "cancel"}, missing=JobNotFoundError)
-        )
+        query = {"mode": "cancel"}
+        if keep_checkpoint is not None:
+            query["checkpoint"] = "keep" if keep_checkpoint else "discard"
+        await self._caller.call(with_json("PATCH", f"/jobs/{self.job_id}", {}, query, missing=JobNotFoundError))
 
     async def stop(
         self, target: str | None = None, *, savepoint: bool = True, timeout: float | None = None
@@ -267,9 +271,9 @@ class JobClient:
         """See AsyncJobClient.events."""
         return iterate(self._job.events(logs=logs))
 
-    def cancel(self) -> None:
+    def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
         """See AsyncJobClient.cancel."""
-        run(self._job.cancel())
+        run(self._job.cancel(keep_checkpoint=keep_checkpoint))
 
     def stop(self, target: str | None = None, *, savepoint: bool = True, timeout: float | None = None) -> str | None:
         """See AsyncJobClient.stop."""

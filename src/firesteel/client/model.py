@@ -282,6 +282,15 @@ class JobResult:
     restarts: int
     stopped: bool = False
     """It was asked to stop, and did after the batch that it was at."""
+    streaming: bool = False
+    checkpoint: str = ""
+    """Where the checkpoint of a stream is kept: `resume` goes on from it. Empty when it is not kept."""
+    savepoint: str = ""
+    """The last savepoint of the job that there is; empty when there is none."""
+
+    @property
+    def resumable(self) -> bool:
+        return self.streaming and bool(self.checkpoint or self.savepoint)
 
     @staticmethod
     def of(details: object) -> JobResult:
@@ -299,6 +308,9 @@ class JobResult:
             attempts=a.integer("attempt", 0),
             restarts=a.integer("restarts", 0),
             stopped=bool(a.get("stopped")),
+            streaming=a.get("mode") == "streaming",
+            checkpoint=str(a.get("checkpoint") or ""),
+            savepoint=str(a.get("savepoint") or ""),
         )
 
 

@@ -17,6 +17,7 @@ from firesteel.config.sections import (
     OPTIONS,
     SECTIONS,
     BlobOptions,
+    CheckpointingOptions,
     CleanupOptions,
     ClientOptions,
     DataOptions,
@@ -78,6 +79,7 @@ class Configuration:
     java: JavaOptions
     driver: DriverOptions
     state: StateOptions
+    checkpointing: CheckpointingOptions
     parallelism: ParallelismOptions
     high_availability: HighAvailabilityOptions
     zookeeper: ZooKeeperOptions
@@ -184,6 +186,7 @@ def load_configuration(
         java=JavaOptions.of(values),
         driver=DriverOptions.of(values),
         state=StateOptions.of(values),
+        checkpointing=CheckpointingOptions.of(values),
         parallelism=ParallelismOptions.of(values),
         high_availability=HighAvailabilityOptions.of(values),
         zookeeper=ZooKeeperOptions.of(values),

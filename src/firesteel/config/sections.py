@@ -25,6 +25,7 @@ from firesteel.config.values import (
     several,
 )
 from firesteel.errors import EnvironmentNotReadyError
+from firesteel.status import CheckpointRetention
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -234,6 +235,20 @@ class StateOptions(Section, prefix="state"):
         description="Where savepoints go when the one who asks for them names no directory.",
         since="0.2",
         deprecated=("execution.checkpointing.savepoint-dir",),
+    )
+
+
+class CheckpointingOptions(Section, prefix="execution.checkpointing"):
+    """Checkpoints of streaming jobs."""
+
+    retention: CheckpointRetention = option(
+        key="externalized-checkpoint-retention",
+        default=CheckpointRetention.RETAIN_ON_CANCELLATION,
+        description=(
+            "Whether the checkpoint of a stream that has ended is kept: `RETAIN_ON_CANCELLATION` always, "
+            "`DELETE_ON_CANCELLATION` when it failed or was stopped, `NO_EXTERNALIZED_CHECKPOINTS` when it was stopped."
+        ),
+        since="0.2",
     )
 
 
@@ -632,6 +647,7 @@ SECTIONS: tuple[type[Section], ...] = (
     JavaOptions,
     DriverOptions,
     StateOptions,
+    CheckpointingOptions,
     ParallelismOptions,
     HighAvailabilityOptions,
     ZooKeeperOptions,

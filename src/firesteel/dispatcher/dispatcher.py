@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.dispatcher.managed_job import ManagedJob, let_go
 from firesteel.dispatcher.operations import Operations
+from firesteel.dispatcher.outputs import kept_checkpoint
 from firesteel.dispatcher.overrides import check_resources, with_overrides
 from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.parking import park, put_away
@@ -261,6 +262,9 @@ class Dispatcher:
             job.result.set_result(parked)
             return
         job.state = job.runner.state
+        if job.runner.master is not None:  # else the result was there before
+            kept = kept_checkpoint(self._services.configuration, job.submission, job.state, result)
+            result = replace(result, checkpoint=kept)
         result = await self._services.persistently(lambda: self._make_final(result), f"the result of job {job_id}")
         if not job.result.done():
             job.result.set_result(result)
@@ -363,8 +367,8 @@ class Dispatcher:
 
     # -- wishes ---------------------------------------------------------------------------------------------------
 
-    async def cancel_job(self, job_id: JobID) -> None:
-        await self._ask(self._live_job(job_id).runner.cancel())
+    async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
+        await self._ask(self._live_job(job_id).runner.cancel(keep_checkpoint=keep_checkpoint))
 
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True

@@ -73,8 +73,11 @@ class DispatcherGateway(Protocol):
         """Waits for the end of the job."""
         ...
 
-    async def cancel_job(self, job_id: JobID) -> None:
-        """Returns once the wish is durable: the job is stopped within 10 s and never runs again (I10)."""
+    async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
+        """Returns once the wish is durable: the job is stopped within 10 s and never runs again (I10).
+
+        `keep_checkpoint` goes over what is configured for the checkpoint of a stream. Of several cancels the first counts.
+        """
         ...
 
     async def stop_job(

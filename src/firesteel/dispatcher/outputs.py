@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,13 +11,19 @@ from pathlib import Path
 import fsspec
 
 from firesteel.config import Configuration
-from firesteel.errors import FiresteelError
+from firesteel.driver.checkpoints import location_of
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
 from firesteel.jobgraph.model import Mode
+from firesteel.jobmaster.machine import JobState
+from firesteel.savepoint.manifest import SavepointRequest
+from firesteel.savepoint.retained import TRIGGER, retain
 from firesteel.sinks.graph import clear
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID
+
+logger = logging.getLogger(__name__)
 
 
 class OutputCleaner:
@@ -40,9 +47,17 @@ class OutputCleaner:
             raise FiresteelError(
                 f"staging of job {submission.job_id} could not be removed: sink {'; sink '.join(left)}"
             )
-        # A stopped job is meant to be continued, and a failed one may be mended: their checkpoints are data.
-        if submission.graph.mode is Mode.STREAMING and result.status is not JobStatus.FAILED and not result.stopped:
+        if result.checkpoint:
+            self._retain(submission, result.checkpoint)
+        elif submission.graph.mode is Mode.STREAMING:
             remove_tree(f"{self._checkpoints}/{submission.job_id}")
+
+    def _retain(self, submission: Submission, directory: str) -> None:
+        try:
+            retain(directory, retained_request(submission, directory))
+        except (SavepointError, EnvironmentNotReadyError) as error:
+            # There for Spark, and for a job whose sinks name it as their checkpointLocation.
+            logger.warning("no job can be started from the checkpoint of job %s: %s", submission.job_id, error)
 
 
 def remove_tree(location: str) -> None:
@@ -53,6 +68,25 @@ def remove_tree(location: str) -> None:
     fs, path = fsspec.core.url_to_fs(location)
     if fs.exists(path):
         fs.rm(path, recursive=True)
+
+
+def retained_request(submission: Submission, directory: str) -> SavepointRequest:
+    """What the checkpoint of an ended job, in `directory`, is the checkpoint of."""
+    graph = submission.graph
+    checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
+    return SavepointRequest.of(graph, submission.job_id, TRIGGER, checkpoints)
+
+
+def kept_checkpoint(configuration: Configuration, submission: Submission, state: JobState, result: JobResult) -> str:
+    """Where the checkpoint of a job that ended with `result` is kept; empty when it is not, or the job has none (I30)."""
+    graph = submission.graph
+    if graph.mode is not Mode.STREAMING or graph.script is not None or not result.attempts:
+        return ""
+    retention = graph.settings.checkpoint_retention or configuration.checkpointing.retention
+    keeps = retention.keeps(result.status, stopped=result.stopped)
+    if state.keep_checkpoint is not None and result.status is not JobStatus.FAILED and not result.stopped:
+        keeps = state.keep_checkpoint
+    return checkpoint_directory(configuration, result.job_id) if keeps else ""
 
 
 def checkpoint_directory(configuration: Configuration, job_id: JobID) -> str:

@@ -51,7 +51,8 @@ class Job:
     Args:
         name: what people call the job.
         mode: `batch` or `streaming`.
-        settings: fields of Settings: restart, spark, artifacts, checkpoint_interval, row_metrics.
+        settings: fields of Settings: restart, spark, artifacts, checkpoint_interval,
+            checkpoint_retention, row_metrics.
         variables: name and default (None: must be given) of what `${name}` stands for in strings.
     """
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from firesteel.status import CheckpointRetention
+
 SCHEMA_VERSION: Literal[1] = 1
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -261,6 +263,8 @@ class Settings(Model):
     restart: Restart = Field(default_factory=NoRestart)
     checkpoint_interval: Duration | None = None
     """Default trigger of the streaming sinks."""
+    checkpoint_retention: CheckpointRetention | None = None
+    """What becomes of the checkpoint when the stream has ended; by default what the cluster is configured to do."""
     spark: Mapping[str, Text] = Field(default_factory=dict)
     artifacts: Artifacts = Field(default_factory=Artifacts)
     row_metrics: RowMetrics = RowMetrics.OPERATORS

@@ -63,6 +63,8 @@ class JobState:
     """When attempts failed: what the restart strategy counts (I11)."""
     restart_at: float | None = None
     cancel_requested: bool = False
+    keep_checkpoint: bool | None = None
+    """What whoever cancelled said of the stream's checkpoint; None: nothing, so what is configured counts."""
     stop_requested: bool = False
     exceptions: tuple[ExceptionEntry, ...] = ()
     timestamps: Mapping[str, float] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class JobState:
             "failures": {"times": list(self.failures.failures), "earlier": self.failures.earlier},
             "restart_at": self.restart_at,
             "cancel_requested": self.cancel_requested,
+            "keep_checkpoint": self.keep_checkpoint,
             "stop_requested": self.stop_requested,
             "exceptions": [e.to_json() for e in self.exceptions],
             "timestamps": dict(self.timestamps),
@@ -110,6 +113,7 @@ class JobState:
             failures=RestartHistory(tuple(data["failures"]["times"]), data["failures"]["earlier"]),
             restart_at=data["restart_at"],
             cancel_requested=data["cancel_requested"],
+            keep_checkpoint=data.get("keep_checkpoint"),
             stop_requested=data["stop_requested"],
             exceptions=tuple(ExceptionEntry.from_json(e) for e in data["exceptions"]),
             timestamps=data["timestamps"],
@@ -196,7 +200,8 @@ class RestartDue:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    pass
+    keep_checkpoint: bool | None = None
+    """See JobState. The first cancel counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +344,10 @@ def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - 
             if state.status is not JobStatus.RESTARTING:
                 return state, ()
             return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
+        case CancelRequested() if state.cancel_requested:
+            return state, ()
         case CancelRequested():
-            return _cancel(state, now)
+            return _cancel(replace(state, keep_checkpoint=event.keep_checkpoint), now)
         case StopRequested():
             if state.status is not JobStatus.RUNNING or state.stop_requested:
                 return state, ()
@@ -467,8 +474,6 @@ def _decide(state: JobState, now: float) -> Step:
 
 
 def _cancel(state: JobState, now: float) -> Step:
-    if state.cancel_requested:
-        return state, ()
     fencing = state.status is JobStatus.FAILING  # Fenced is on its way
     state = _enter(replace(state, cancel_requested=True, pending=None), JobStatus.CANCELLING, now)
     if state.deployed:

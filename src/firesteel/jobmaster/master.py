@@ -124,9 +124,9 @@ class JobMaster:
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
         """Returns once the wish is durable: from then on the job will stop and never run again (I10)."""
-        await self._ask(CancelRequested())
+        await self._ask(CancelRequested(keep_checkpoint))
 
     async def stop(self) -> None:
         """Returns once the wish is durable. Only a job whose attempt runs can stop."""

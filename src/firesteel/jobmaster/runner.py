@@ -118,8 +118,8 @@ class JobManagerRunner:
         """A stop was asked for and has neither happened nor been undone by a failure."""
         return self.master is not None and self.master.state.stop_requested
 
-    async def cancel(self) -> None:
-        await (await self._ready()).cancel()
+    async def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
+        await (await self._ready()).cancel(keep_checkpoint=keep_checkpoint)
 
     async def stop(self) -> None:
         await (await self._ready()).stop()

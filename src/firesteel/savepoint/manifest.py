@@ -98,7 +98,7 @@ class SavepointRequest:
         return _dump({"version": VERSION, **asdict(self)})
 
     @staticmethod
-    def from_bytes(raw: bytes, where: str) -> SavepointRequest:
+    def from_bytes(raw: bytes, where: str, name: str = REQUEST) -> SavepointRequest:
         def build(data: Mapping[str, Any]) -> SavepointRequest:
             return SavepointRequest(
                 JobID(_text(data["job_id"])),
@@ -108,7 +108,7 @@ class SavepointRequest:
                 {_text(k): SinkPlaces.from_json(v) for k, v in data["sinks"].items()},
             )
 
-        return _load(raw, f"{where}/{REQUEST}", build)
+        return _load(raw, f"{where}/{name}", build)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from firesteel.errors import FiresteelError, InvalidPipelineError, Problem, SavepointError
 from firesteel.savepoint import outputs
@@ -28,7 +27,7 @@ from firesteel.savepoint.manifest import (
     SinkPlaces,
 )
 from firesteel.savepoint.naming import plain
-from firesteel.savepoint.take import find
+from firesteel.savepoint.retained import TRIGGER, mark_of, open_position
 from firesteel.types import JobID
 
 _QUERIES = uuid.UUID("b1a5f6c4-8c39-5e0e-9d1c-2f6b0c3a7d11")
@@ -57,18 +56,23 @@ def restore(
         targets = [_Target(name, places, job_id) for name, places in sinks.items()]
         if all(t.state == DONE for t in targets):
             return []
-        manifest = find(location)
+        location, manifest = open_position(location)
         data = Place.at(location, "the savepoint").below(manifest.data)
         _check_sinks(location, manifest, sinks, allow_non_restored_state)
-        left = [(t, manifest.sinks[t.name]) for t in targets if t.state != DONE and t.name in manifest.sinks]
+        pairs = [(t, manifest.sinks[t.name]) for t in targets if t.state != DONE and t.name in manifest.sinks]
+        staying = [(t, s) for t, s in pairs if manifest.trigger_id == TRIGGER and t.goes_on_in_place(s)]
+        left = [pair for pair in pairs if pair not in staying]
         for target, saved in left:
             target.check(saved)
         _check_sums(location, data, left)
     except InvalidPipelineError:
         raise
     except FiresteelError as error:
-        raise _refusal(str(error), "name the directory of a complete savepoint") from error
+        raise _refusal(str(error), "name the directory of a savepoint, or of the checkpoint of an ended job") from error
     found = [target.restore(location, saved, data.below(target.name)) for target, saved in left]
+    for target, saved in staying:
+        target.mark(DONE, location)
+        found.append(RestoredSink(target.name, saved.batch, "in its own checkpoint"))
     for target in targets:
         if target.name not in manifest.sinks:
             target.mark(DONE, location)
@@ -111,15 +115,11 @@ class _Target:
         self._places = places
         self._job_id = job_id
         self._checkpoint = Place.at(places.checkpoint, f"the checkpoint of sink '{name}'")
-        self.state = self._read_mark()
+        self.state = mark_of(self._checkpoint, job_id)
 
-    def _read_mark(self) -> str | None:
-        raw = self._checkpoint.read(MARK)
-        try:
-            mark: dict[str, Any] = json.loads(raw) if raw else {}
-        except ValueError:
-            return COPYING  # torn: whoever wrote it did not come to its end
-        return mark.get("state") if mark.get("job_id") == self._job_id else None
+    def goes_on_in_place(self, saved: SavedSink) -> bool:
+        """A checkpoint that the sink names itself is the same one for every job, and goes on where it is."""
+        return self._checkpoint.same(Place.at(saved.places.checkpoint, f"the checkpoint of sink '{self.name}'"))
 
     def mark(self, state: str, location: str) -> None:
         data = {"state": state, "job_id": self._job_id, "savepoint": location}

@@ -45,8 +45,11 @@ def newest(names: Iterable[str]) -> int:
     return max((int(n) for n in names if n.isdecimal()), default=NONE)
 
 
-def choose(files: Iterable[str], batch: int) -> Chosen:
+def choose(files: Iterable[str], batch: int, *, begun: bool = False) -> Chosen:
     """What a query needs to go on after `batch`, of a checkpoint with these files.
+
+    `begun`: with what the batch after it has planned to read, if it had begun. It then reads just that, so a sink that knows a
+    batch by its number is given the same rows for it again.
 
     Raises:
         TornError: something of it is missing.
@@ -57,6 +60,8 @@ def choose(files: Iterable[str], batch: int) -> Chosen:
         chosen.required.append("metadata")
     for log in ("offsets", "commits"):
         chosen.required += _batches(log, there, batch)
+    if begun and f"offsets/{batch + 1}" in there:
+        chosen.required.append(f"offsets/{batch + 1}")
     sources = [f for f in there if f.startswith("sources/")]
     check_logs(sources)
     chosen.required += sources

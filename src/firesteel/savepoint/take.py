@@ -127,6 +127,27 @@ def take(
     return manifest
 
 
+def take_ended(location: str, request: SavepointRequest) -> Manifest:
+    """Make a savepoint at `location` of queries that have ended for good, with the batch that each had begun, if any.
+
+    Several may do so at once: one of them wins, and all are answered with what it made.
+
+    Raises:
+        SavepointError: files cannot be read or written.
+    """
+    place = Place.at(location, "the savepoint directory")
+    try:
+        manifest = _Writer(place, request, None, 1, time.sleep, begun=True).write(location)
+    except (OSError, SavepointError) as error:
+        # The one who won may have removed what we were about to write.
+        if place.read(MANIFEST) is not None:
+            return find(location)
+        raise error if isinstance(error, SavepointError) else _unwritable(location, error) from error
+    with contextlib.suppress(OSError, FiresteelError):
+        _tidy(place, keep=manifest.data)
+    return manifest
+
+
 def abandon(location: str) -> None:
     """Remove what `prepare` left, of a savepoint that will not be taken. Complete ones stay."""
     place = Place.at(location, "the savepoint directory")
@@ -161,7 +182,10 @@ class _Writer:
         alive: Callable[[], bool] | None,
         tries: int,
         pause: Callable[[float], None],
+        *,
+        begun: bool = False,
     ) -> None:
+        self._begun = begun
         self._place = place
         self._request = request
         self._alive = alive
@@ -224,7 +248,7 @@ class _Writer:
         listed = source.files()
         if batch == NONE and selection.newest(source.names("commits")) != NONE:
             raise TornError("the first batch")  # what was listed may be of a later one
-        chosen = selection.choose(listed, batch)
+        chosen = selection.choose(listed, batch, begun=self._begun)
         there = set(listed)
         for archive, required in chosen.archives.items():
             self._add_members(source, archive, required, there, chosen)

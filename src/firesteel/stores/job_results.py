@@ -52,6 +52,8 @@ class JobResult:
     mode: str = "batch"
     vertices: int = 0
     """How many; for lists, which do not read the details."""
+    checkpoint: str = ""
+    """Where the checkpoint of a stream is kept, for another job to go on from; empty when it is not."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
@@ -74,13 +76,20 @@ class JobResult:
             "owner": self.owner,
             "mode": self.mode,
             "vertices": self.vertices,
+            "checkpoint": self.checkpoint,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> JobResult:
         """Raises ValueError or KeyError when `data` is not a result."""
         failure = data["failure"]
-        data = {"owner": "", "mode": "batch", "vertices": 0, **data}  # results of 0.1 have none of them
+        data = {
+            "owner": "",
+            "mode": "batch",
+            "vertices": 0,
+            "checkpoint": "",
+            **data,
+        }  # results of 0.1 have none of them
         return JobResult(
             job_id=take_job_id(data),
             name=take(data, "name", str),
@@ -97,6 +106,7 @@ class JobResult:
             owner=take(data, "owner", str),
             mode=take(data, "mode", str),
             vertices=take(data, "vertices", int),
+            checkpoint=take(data, "checkpoint", str),
         )
 
 

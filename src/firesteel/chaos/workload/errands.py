@@ -20,7 +20,7 @@ from firesteel.types import JobID
 PAUSE_SECONDS = 0.1
 WAIT_SECONDS = 10.0
 """For one question; the errand goes on after it."""
-RESULT = ("status", "attempt", "restarts", "submitted_at", "ended_at", "stopped")
+RESULT = ("status", "attempt", "restarts", "submitted_at", "ended_at", "stopped", "checkpoint")
 
 
 @dataclass(slots=True)

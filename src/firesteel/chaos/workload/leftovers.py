@@ -35,9 +35,8 @@ def leftovers(data_dir: Path, cluster_id: str, planned: Planned) -> list[str]:
     assert planned.result is not None
     attempts = data_dir / "clusters" / cluster_id / "jobs" / planned.job / "attempts"
     found = [f"attempts/{f.parent.name}/{f.name}" for f in attempts.glob("*/spec.json")]
-    # Those of a job that was stopped or that failed are kept on purpose.
-    kept = planned.result.get("stopped") or planned.result.get("status") == "FAILED"
-    if not kept and (data_dir / "checkpoints" / planned.job).exists():
+    # That of a stream is kept on purpose.
+    if not planned.result.get("checkpoint") and (data_dir / "checkpoints" / planned.job).exists():
         found.append("its checkpoint")
     if planned.load == "batch" and planned.out is not None and planned.out.is_dir():
         found += [

@@ -11,6 +11,7 @@ from firesteel.jobgraph.model import AVAILABLE_NOW, seconds
 from firesteel.rest.flink.checkpoint_stats import Checkpoint, CheckpointHistory, Counts, Restored
 from firesteel.rest.flink.states import NAN, NEVER, ms
 from firesteel.rest.flink.view import SUBTASK, JobView
+from firesteel.status import CheckpointRetention
 
 
 class Stats(TypedDict):
@@ -304,11 +305,14 @@ def stats(values: Iterable[int]) -> Stats:
     }
 
 
-def render_checkpoint_config(job: JobView, spark: Mapping[str, str]) -> CheckpointConfigMessage:
-    """`spark` are the cluster's Spark settings; the job's own go over them."""
+def render_checkpoint_config(
+    job: JobView, spark: Mapping[str, str], retention: CheckpointRetention
+) -> CheckpointConfigMessage:
+    """`spark` and `retention` are the cluster's settings; the job's own go over them."""
     settings: Mapping[str, Any] = job.graph.get("settings") or {}
     sinks = [v for v in job.graph.get("vertices", ()) if v["kind"] == "sink"]
     exact = all(s.get("delivery", "exactly-once") == "exactly-once" for s in sinks)
+    retention = CheckpointRetention(settings.get("checkpoint_retention") or retention)
     store = {**spark, **(settings.get("spark") or {})}.get(_STATE_STORE, _DEFAULT_STATE_STORE)
     return {
         "mode": "exactly_once" if exact else "at_least_once",
@@ -316,7 +320,10 @@ def render_checkpoint_config(job: JobView, spark: Mapping[str, str]) -> Checkpoi
         "timeout": NEVER,
         "min_pause": 0,
         "max_concurrent": 1,
-        "externalization": {"enabled": True, "delete_on_cancellation": True},
+        "externalization": {
+            "enabled": retention is not CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
+            "delete_on_cancellation": retention is not CheckpointRetention.RETAIN_ON_CANCELLATION,
+        },
         "state_backend": str(store).rpartition(".")[2],
         "checkpoint_storage": "FileSystemCheckpointStorage",
         "unaligned_checkpoints": False,

@@ -46,7 +46,9 @@ async def show_config(context: Context, caller: CallerParam, job_id: JobIdParam)
     job = await read_job(context, caller, job_id)
     if not has_checkpoints(job):
         raise HttpError(404, f"Checkpointing is not enabled for this job ({job_id}).")
-    return answer(render_checkpoint_config(job, context.configuration.spark))
+    return answer(
+        render_checkpoint_config(job, context.configuration.spark, context.configuration.checkpointing.retention)
+    )
 
 
 @router.get("/details/{checkpointid}", response_model=CheckpointMessage, summary="One of them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -134,10 +134,14 @@ async def cancel(
     caller: CallerParam,
     job_id: JobIdParam,
     mode: Annotated[str, Query(pattern="^(cancel|CANCEL|stop|STOP)$")] = "cancel",
+    checkpoint: Annotated[
+        Literal["keep", "discard"] | None,
+        Query(description="What becomes of the checkpoint of a stream; without it, what is configured"),
+    ] = None,
 ) -> Response:
     if mode.lower() == "stop":
         raise no_stop_mode()
-    return await _cancel(context, caller, job_id)
+    return await _cancel(context, caller, job_id, keep_checkpoint=None if checkpoint is None else checkpoint == "keep")
 
 
 @job_router.get("/yarn-cancel", status_code=202, response_model=Empty, summary="Cancel a job, by GET")
@@ -159,10 +163,12 @@ def no_stop_mode() -> HttpError:
     )
 
 
-async def _cancel(context: RestContext, caller: Caller, job_id: JobID) -> Response:
+async def _cancel(
+    context: RestContext, caller: Caller, job_id: JobID, *, keep_checkpoint: bool | None = None
+) -> Response:
     require(caller.principal, Role.OPERATOR)
     try:
-        await context.gateway.cancel_job(caller.write(job_id))
+        await context.gateway.cancel_job(caller.write(job_id), keep_checkpoint=keep_checkpoint)
     except JobNotFoundError:
         raise HttpError(404, "Job could not be found.") from None
     except JobStateError:

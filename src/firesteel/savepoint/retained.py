@@ -1,0 +1,90 @@
+"""The checkpoint of a stream that has ended, as something that another job can start from.
+
+A note in the job's checkpoint directory says that the job has ended for good, and what it was. The leader writes it after the
+result is durable, so a directory without it may belong to a query that runs. The first job that starts from the checkpoint
+makes a savepoint of it in place, by links where it can, before it changes anything: so the checkpoint stays as it is whatever
+becomes of that job, and of several that start from it all start from the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from firesteel.errors import SavepointError
+from firesteel.savepoint.files import Place
+from firesteel.savepoint.manifest import COPYING, DONE, MANIFEST, MARK, Manifest, SavepointRequest
+from firesteel.savepoint.naming import plain
+from firesteel.savepoint.take import find, take_ended
+from firesteel.types import JobID, is_job_id
+
+NOTE = "_checkpoint.json"
+TRIGGER = "retained-checkpoint"
+"""In place of a trigger id, in the manifest of such a savepoint."""
+_LONGEST_CHAIN = 100
+
+
+def retain(location: str, request: SavepointRequest) -> None:
+    """Note that the job of `request`, whose checkpoints are in `location`, has ended for good. May be repeated.
+
+    Raises:
+        SavepointError: the place cannot be looked into from here.
+        OSError: it cannot be written to.
+    """
+    Place.at(location, "the checkpoint").write(NOTE, request.to_bytes())
+
+
+def open_position(location: str) -> tuple[str, Manifest]:
+    """The savepoint at `location`, or that of the ended stream whose checkpoint is there; and where it is.
+
+    A job that was to start from a savepoint and ended before it had done so stands where that savepoint stands.
+
+    Raises:
+        SavepointError: there is neither.
+    """
+    for _ in range(_LONGEST_CHAIN):
+        place = Place.at(location, "the savepoint")
+        try:
+            raw = None if place.read(MANIFEST) is not None else place.read(NOTE)
+            if raw is None:
+                _check_ended(location, place)
+                return location, find(location)
+            request = SavepointRequest.from_bytes(raw, location, NOTE)
+            before = _restored_from(request)
+            if before is None or _was_restored(request):
+                return location, take_ended(location, request)
+        except OSError as error:
+            raise SavepointError(f"the savepoint {location} cannot be read: {error}") from error
+        location = before
+    raise SavepointError(f"{_LONGEST_CHAIN} jobs that never started come before the savepoint {location}")
+
+
+def _check_ended(location: str, place: Place) -> None:
+    name = location.rpartition("/")[2]
+    if is_job_id(name) and place.read(MANIFEST) is None and place.names():
+        raise SavepointError(
+            f"{location} is the checkpoint of job {name}, which has not ended, or was never cleaned up after: stop or cancel "
+            f"the job first, or start from a savepoint of it"
+        )
+
+
+def _restored_from(request: SavepointRequest) -> str | None:
+    restore = (request.graph.get("settings") or {}).get("restore") or {}
+    path = restore.get("path")
+    return plain(str(path)).removesuffix(f"/{MANIFEST}") if path else None
+
+
+def _was_restored(request: SavepointRequest) -> bool:
+    """No query of a job starts before all of its checkpoints are made."""
+    places = [Place.at(s.checkpoint, "the checkpoint") for s in request.sinks.values()]
+    return all(mark_of(p, request.job_id) == DONE for p in places)
+
+
+def mark_of(checkpoint: Place, job_id: JobID) -> str | None:
+    """How far the making of a job's checkpoint from a savepoint is; None when it has not begun."""
+    raw = checkpoint.read(MARK)
+    try:
+        mark: dict[str, Any] = json.loads(raw) if raw else {}
+    except ValueError:
+        return COPYING  # torn: whoever wrote it did not come to its end
+    return mark.get("state") if mark.get("job_id") == job_id else None
