@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.connection import Connection
 from firesteel.cli.display import Display, make_display
+from firesteel.cli.going_on import going_on
+from firesteel.cli.interruption import end_stream
+from firesteel.cli.signals import Interrupted, interruptible, uninterrupted
 from firesteel.client.errors import ClusterError
 from firesteel.client.job import JobClient
 from firesteel.client.model import JobResult
 from firesteel.errors import FiresteelError, JobNotFoundError, JobStateError
 from firesteel.failure import FailureKind
-from firesteel.jobgraph.model import JobGraph
+from firesteel.jobgraph.model import JobGraph, Mode
 from firesteel.status import JobStatus
 
 HEARTBEAT_SECONDS = 5.0
 SILENCE_SECONDS = 20.0
 """With -sae: how long the cluster waits for a sign of life before it cancels the job."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, SIGTERM, or the terminal is gone."""
 
 
 def watch(
@@ -36,49 +32,59 @@ def watch(
     graph: JobGraph,
     job_id: str,
     *,
-    priority: int,
+    submit: Callable[[float | None], object],
     show: int,
     as_json: bool,
     shutdown_on_exit: bool = False,
     repeated: bool = False,
+    go_on: str = "",
 ) -> int:
-    """Submit, show, and return the exit code.
+    """Follow a job to its end, which signals bring about, and return the exit code.
 
     Args:
+        submit: has the job accepted; may be repeated. Is given the seconds of silence after which the cluster cancels it.
         repeated: the id was chosen by the user, so that the job may be there already.
+        go_on: how to go on with a stream that has ended, where `firesteel resume` is not the way.
     """
     job = cluster.client.job(job_id)
     before = _ended_before(job) if repeated else None
+    streaming = graph.mode is Mode.STREAMING and graph.script is None
+    interrupted = False
     with interruptible(), make_display(graph, job_id, as_json=as_json, option=cluster.option) as display:
 
-        def submit() -> None:
-            heartbeat = SILENCE_SECONDS if shutdown_on_exit else None
-            cluster.client.submit(
-                graph,
-                job_id=job_id,
-                priority=priority,
-                client_heartbeat_timeout=heartbeat,
-                upload=not cluster.local,
-            )
+        def accept() -> None:
+            submit(SILENCE_SECONDS if shutdown_on_exit else None)
 
-        try:
-            submit()
-            display.accepted()
-            if before is not None:
-                display.note(
-                    f"job {job_id} has ended already ({before.value}); nothing was run, and what follows is of then; "
-                    "leave out --job-id, or give another one, to run it again"
-                )
-            with _alive(job) if shutdown_on_exit else contextlib.nullcontext():
+        with _alive(job) if shutdown_on_exit else contextlib.nullcontext():
+            try:
+                accept()
+                display.accepted()
+                if before is not None:
+                    display.note(
+                        f"job {job_id} has ended already ({before.value}); nothing was run, and what follows is of then; "
+                        "leave out --job-id, or give another one, to run it again"
+                    )
                 for event in job.events(logs=True):
                     display.event(event)
                 result = job.wait()
-        except Interrupted:
-            result = _cancelled(job, submit, display)
+            except Interrupted as interrupt:
+                interrupted = True
+                if streaming:
+                    result = end_stream(
+                        cluster,
+                        job,
+                        display,
+                        cancel=lambda: _cancelled(job, accept, display),
+                        asking=interrupt.by_hand,
+                        supervised=shutdown_on_exit,
+                    )
+                else:
+                    result = _cancelled(job, accept, display)
     if show and result.status is JobStatus.FINISHED:
         display.show_outputs(graph, show)
-    display.summary(result, rows_of(job) if result.status is JobStatus.FINISHED else {})
-    return code_of(result)
+    rows = rows_of(job) if result.status is JobStatus.FINISHED else {}
+    display.summary(result, rows, going_on(result, go_on, option=cluster.option))
+    return exit_codes.CANCELED if interrupted and result.stopped else code_of(result)
 
 
 def _ended_before(job: JobClient) -> JobStatus | None:
@@ -93,7 +99,7 @@ def _ended_before(job: JobClient) -> JobStatus | None:
 def _cancelled(job: JobClient, submit: Callable[[], None], display: Display) -> JobResult:
     """After Ctrl-C: the job is cancelled for good before anything else. Another Ctrl-C then leaves without waiting."""
     try:
-        with _uninterrupted():
+        with uninterrupted():
             _cancel_surely(job, submit)
         display.note("cancelling; press Ctrl-C again to leave without waiting for the end")
         return job.wait()
@@ -114,38 +120,6 @@ def _cancel_surely(job: JobClient, submit: Callable[[], None]) -> None:
             job.cancel()
     except JobStateError:
         pass  # it ended a moment ago, by itself
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """The wish to cancel is sent whole; the third signal is for those who cannot wait for that either."""
-    count = 0
-
-    def on_signal(_number: int, _frame: Any) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            raise Interrupted
-
-    before = {n: signal.signal(n, on_signal) for n in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    def on_signal(_number: int, _frame: Any) -> None:
-        raise Interrupted
-
-    before = {n: signal.signal(n, on_signal) for n in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -51,7 +51,10 @@ class Display(Protocol):
     def event(self, event: JobEvent) -> None: ...
     def note(self, text: str) -> None: ...
     def show_outputs(self, graph: JobGraph, rows: int) -> None: ...
-    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None: ...
+    def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None: ...
+    def ask(self, question: str) -> str | None:
+        """What the user answers; None where there is none who could."""
+        ...
 
 
 def make_display(graph: JobGraph, job_id: str, *, as_json: bool, option: str = "") -> Display:
@@ -87,8 +90,16 @@ class Quiet:
     def show_outputs(self, graph: JobGraph, rows: int) -> None:
         self._say(self._display.show_outputs, graph, rows)
 
-    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
-        self._say(self._display.summary, result, rows)
+    def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None:
+        self._say(self._display.summary, result, rows, further)
+
+    def ask(self, question: str) -> str | None:
+        if self._closed:
+            return None
+        try:
+            return self._display.ask(question)
+        except OSError:
+            return None
 
     def _say(self, say: Any, *args: Any) -> None:
         if self._closed:
@@ -130,7 +141,10 @@ class JsonDisplay:
             if columns:
                 self._line({"type": "rows", "vertex": sink.name, "columns": columns, "rows": data})
 
-    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
+    def ask(self, question: str) -> str | None:
+        return None
+
+    def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None:
         failure = result.failure.to_json() if result.failure else None
         self._line(
             {
@@ -142,6 +156,8 @@ class JsonDisplay:
                 "attempts": result.attempts,
                 "restarts": result.restarts,
                 "stopped": result.stopped,
+                "checkpoint": result.checkpoint or None,
+                "savepoint": result.savepoint or None,
                 "failure": failure,
                 "rows": dict(rows),
             }
@@ -266,7 +282,16 @@ class TextDisplay:
                 table.add_row(*[_plain("" if v is None else str(v)) for v in row])
             self._console.print(table)
 
-    def summary(self, result: JobResult, rows: Mapping[str, int]) -> None:
+    def ask(self, question: str) -> str | None:
+        if not (self._console.is_terminal and sys.stdin.isatty()):
+            return None
+        self.__exit__()
+        try:
+            return self._console.input(Text(question))
+        except EOFError:
+            return None
+
+    def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None:
         if rows:
             told = ", ".join(f"{name} {rows[name]:,}" for name in self._graph.by_name if name in rows)
             self._console.print(f"  rows: {told}", style="dim")
@@ -284,6 +309,8 @@ class TextDisplay:
             self._console.print(
                 f"  logs: firesteel logs{self._option} {result.job_id[:8]}", style="dim", soft_wrap=True
             )
+        for line in further:
+            self._console.print(Text(f"  {_printable(line)}", style="dim"), soft_wrap=True)
 
     def _has_printed(self, text: str) -> bool:
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -16,4 +16,4 @@ DENIED = 6
 TIMEOUT = 124
 """`firesteel wait --timeout`: the time was over before the job was; it goes on."""
 CANCELED = 130
-"""Cancelled, by Ctrl-C or by `firesteel cancel`."""
+"""Cancelled, by Ctrl-C or by `firesteel cancel`; or a stream that Ctrl-C has stopped."""

@@ -6,8 +6,13 @@ from firesteel.client.model import JobResult
 from firesteel.status import JobStatus
 
 
-def going_on(result: JobResult) -> list[str]:
-    """A line or two; none for jobs that cannot be gone on with, which batch jobs and scripts never can."""
+def going_on(result: JobResult, command: str = "", *, option: str = "") -> list[str]:
+    """A few lines; none for jobs that cannot be gone on with, which batch jobs and scripts never can.
+
+    Args:
+        command: the one that goes on, where it is not `firesteel resume`.
+        option: what a command needs to reach the cluster.
+    """
     if not result.streaming:
         return []
     lines = []
@@ -16,9 +21,9 @@ def going_on(result: JobResult) -> list[str]:
     if result.checkpoint:
         lines.append(f"checkpoint: {result.checkpoint}")
     if result.resumable:
-        command = f"firesteel resume {result.job_id[:8]}"
-        fixed = f"; with a corrected pipeline: {command} PIPELINE" if result.status is JobStatus.FAILED else ""
-        lines.append(f"go on with: {command}{fixed}")
+        resume = f"firesteel resume{option} {result.job_id[:8]}"
+        corrected = f"; with a corrected pipeline: {resume} PIPELINE" if result.status is JobStatus.FAILED else ""
+        lines.append(f"go on with: {command or resume + corrected}")
     elif result.attempts:
-        lines.append("its checkpoint was not kept; nothing can go on from it")
+        lines.append("its checkpoint was not kept: no job can go on from it")
     return lines

@@ -113,7 +113,7 @@ def cancel(
         return exit_codes.OK
     stored = f" Savepoint stored in {location}." if location else ""
     click.echo(f"Job {found.job_id} {'is being cancelled' if result is None else f'is {status.value}'}.{stored}")
-    for line in [] if result is None else going_on(result):
+    for line in [] if result is None else going_on(result, option=cluster.option):
         click.echo(f"  {line}")
     return exit_codes.OK
 

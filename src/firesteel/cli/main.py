@@ -36,6 +36,7 @@ COMMANDS = {
     "events": ("firesteel.cli.events", "events", "Print what happened to jobs, and follow it."),
     "history": ("firesteel.cli.status", "history", "List jobs that have ended."),
     "cancel": ("firesteel.cli.jobs", "cancel", "Cancel a job."),
+    "resume": ("firesteel.cli.resume", "resume", "Go on where a stream ended."),
     "stop": ("firesteel.cli.operations", "stop", "Stop a streaming job with a savepoint."),
     "savepoint": ("firesteel.cli.operations", "savepoint", "Take a savepoint of a streaming job, or dispose of one."),
     "checkpoint": ("firesteel.cli.operations", "checkpoint", "Wait until all that a stream has read is committed."),

@@ -59,6 +59,8 @@ def stop(
         click.echo(f"Job {job_id} has stopped.{kept}")
     else:
         _completed(location)
+    if not as_json:
+        _say(f"Go on with: firesteel resume{cluster.option} {job_id[:8]}")
     return exit_codes.OK
 
 

@@ -41,7 +41,11 @@ def submission_options(function: Any) -> Any:
         click.option("-c", "--class", "entry", metavar="MODULE", help="For a .zip or .whl: the module to run."),
         click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of the job."),
         click.option(
-            "-s", "--fromSavepoint", "savepoint", metavar="PATH", help="Start a streaming job from a savepoint."
+            "-s",
+            "--fromSavepoint",
+            "savepoint",
+            metavar="PATH",
+            help="Start a streaming job from a savepoint, or from the kept checkpoint of one that has ended.",
         ),
         click.option(
             "-n",
@@ -106,7 +110,8 @@ def run(
     """Run PIPELINE (.yaml, .json, .sql, or a .py that builds a Job), or a PySpark script with its ARGS.
 
     Without -m it runs on the cluster of this machine, which is woken up if need be. Options stand before a script: all that
-    stands after it are its ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting.
+    stands after it are its ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting. A stream is
+    stopped after the batch that it is at, and keeps its checkpoint; on a terminal you are asked what is to become of it.
     """
     if address is not None:
         given = with_addresses(given, address)
@@ -132,15 +137,21 @@ def run(
     )
     chosen = chosen_id(job_id)
     with open_connection(given) as cluster:  # only now: a pipeline that is wrong wakes nobody up
+
+        def submit(heartbeat: float | None = None) -> None:
+            cluster.client.submit(
+                graph, job_id=chosen, priority=priority, client_heartbeat_timeout=heartbeat, upload=not local
+            )
+
         if detached:
-            cluster.client.submit(graph, job_id=chosen, priority=priority, upload=not local)
+            submit()
             accepted(cluster, graph, chosen, as_json=as_json)
             return exit_codes.OK
         return watch(
             cluster,
             graph,
             chosen,
-            priority=priority,
+            submit=submit,
             show=show,
             as_json=as_json,
             shutdown_on_exit=shutdown_on_exit,
@@ -176,7 +187,10 @@ def prepared(
         more = tuple(str(Path(f.strip()).absolute()) for f in py_files.split(",") if f.strip())
         settings["artifacts"] = artifacts.model_copy(update={"py_files": (*artifacts.py_files, *more)})
     if savepoint is not None:
-        settings["restore"] = {"path": savepoint, "allow_non_restored_state": allow_non_restored}
+        settings["restore"] = {
+            "path": absolute(savepoint) if local else savepoint,
+            "allow_non_restored_state": allow_non_restored,
+        }
     elif allow_non_restored:
         raise click.UsageError("-n goes with -s PATH")
     if local:
@@ -185,6 +199,11 @@ def prepared(
         plain = graph.settings.model_dump(by_alias=True)
         graph = _rebuilt(graph, settings=type(graph.settings).model_validate({**plain, **settings}))
     return graph
+
+
+def absolute(path: str) -> str:
+    """On this machine a relative path is relative to where the command is called."""
+    return path if ":" in path else str(Path(path).absolute())
 
 
 def chosen_id(job_id: str | None) -> str:

@@ -68,11 +68,25 @@ def run_application(
             node = start_node(given, woken=False, arguments=("--application", chosen))
     with ClusterClient(node.address, token=node.token, timeout=given.configuration.client.timeout) as client:
         cluster = Connection(given, client, local=True)
+
+        def submit(heartbeat: float | None = None) -> None:
+            client.submit(graph, job_id=chosen, priority=priority, client_heartbeat_timeout=heartbeat, upload=False)
+
         if detached:
-            client.submit(graph, job_id=chosen, priority=priority, upload=False)
+            submit()
             accepted(cluster, graph, chosen, as_json=as_json)
             return exit_codes.OK
-        code = watch(cluster, graph, chosen, priority=priority, show=show, as_json=as_json, repeated=job_id is not None)
+        again = "firesteel run-application PIPELINE -s PATH"  # no other cluster knows this job
+        code = watch(
+            cluster,
+            graph,
+            chosen,
+            submit=submit,
+            show=show,
+            as_json=as_json,
+            repeated=job_id is not None,
+            go_on=again,
+        )
     if not node.process.wait(END_SECONDS):
         click.echo(f"warning: the cluster of the application (process {node.process.pid}) has not ended yet", err=True)
     return code

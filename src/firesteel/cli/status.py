@@ -17,6 +17,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.attached import code_of
 from firesteel.cli.command_line import attached, job_argument, json_option
 from firesteel.cli.connection import Connection
+from firesteel.cli.going_on import going_on
 from firesteel.cli.progress import rows_of, sink_words
 from firesteel.cli.tables import (
     console,
@@ -54,6 +55,7 @@ def status(cluster: Connection, job: str, with_code: bool, as_json: bool) -> int
         echo_json({**details, "lineage": lineage, "engine": dataclasses.asdict(engine) if engine else None})
     else:
         _show(console(), details, lineage, engine)
+        _show_how_to_go_on(details, cluster.option)
     ended = status_of(details.get("status")).terminal
     return code_of(JobResult.of(details)) if with_code and ended else exit_codes.OK
 
@@ -85,6 +87,11 @@ def _show(out: Console, details: Mapping[str, Any], lineage: Mapping[str, Any], 
             out.print(line, soft_wrap=True)
 
 
+def _show_how_to_go_on(details: Mapping[str, Any], option: str) -> None:
+    if details.get("ended_at") is not None and (result := JobResult.of(details)).resumable:
+        click.echo(f"\n{going_on(result, option=option)[-1]}")
+
+
 def _facts(details: Mapping[str, Any], engine: EngineInfo | None) -> list[tuple[str, Text]]:
     attempt, restarts = int(details.get("attempt") or 0), int(details.get("restarts") or 0)
     facts = [("id", plain(details["job_id"]))]
@@ -94,6 +101,12 @@ def _facts(details: Mapping[str, Any], engine: EngineInfo | None) -> list[tuple[
     ended = details.get("ended_at")
     if ended:
         facts.append(("ended", plain(moment(float(ended)) + (", it was stopped" if details.get("stopped") else ""))))
+    if resumes := details.get("resumes"):
+        facts.append(("goes on with", plain(resumes)))
+    if savepoint := details.get("savepoint"):
+        facts.append(("savepoint", plain(savepoint)))
+    if checkpoint := details.get("checkpoint"):
+        facts.append(("checkpoint", plain(checkpoint)))
     facts.append(("took" if ended else "for", plain(span(float(details.get("duration") or 0)))))
     if attempt:
         facts.append(("attempt", plain(f"{attempt}, after {count(restarts, 'restart')}" if restarts else attempt)))

@@ -33,7 +33,7 @@ from firesteel.client.names import acceptable_name
 from firesteel.client.operations import DISPOSAL, Operation, carry_out, outcome_of, trigger
 from firesteel.client.requests import Request, get, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
-from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, Problem
+from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, JobNotFoundError, Problem
 from firesteel.types import JobID, new_job_id, parse_job_id
 
 if TYPE_CHECKING:
@@ -144,6 +144,41 @@ class AsyncClusterClient:
             content["variables"] = dict(variables)
         accepted = await self._caller.json(with_json("POST", "/jobs", content, conflict=DuplicateJobError))
         return self.job(Answer(accepted, "the answer to a submission").text("jobId"))
+
+    async def resume(
+        self,
+        ended: str,
+        graph: JobGraph | Job | Mapping[str, Any] | None = None,
+        *,
+        job_id: str | None = None,
+        restore: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        client_heartbeat_timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+        artifacts_from: Path | str | None = None,
+        upload: bool = True,
+    ) -> AsyncJobClient:
+        """Start a new job that goes on where the stream `ended` ended. May be repeated under the same `job_id`.
+
+        Args:
+            graph: a changed pipeline; by default that of the ended job.
+            restore: fields of `settings.restore` but the path, such as `allow_non_restored_state`.
+
+        The rest is as for `submit`. Raises JobStateError when nothing is kept of the job, or another goes on with it already.
+        """
+        chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
+        content: dict[str, Any] = {"jobId": chosen, "priority": priority, "restore": dict(restore or {})}
+        if graph is not None:
+            base = Path(artifacts_from) if artifacts_from is not None else None
+            plain = _plain(graph)
+            content["graph"] = await upload_files(self._uploads, plain, base=base) if upload else plain
+        if client_heartbeat_timeout is not None:
+            content["clientHeartbeatTimeout"] = round(client_heartbeat_timeout * 1000)
+        if variables is not None:
+            content["variables"] = dict(variables)
+        path = f"/jobs/{parse_job_id(ended)}/resume"
+        accepted = await self._caller.json(with_json("POST", path, content, missing=JobNotFoundError))
+        return self.job(Answer(accepted, "the answer to a resumption").text("jobId"))
 
     def job(self, job_id: str) -> AsyncJobClient:
         """The job of that id. Asks nothing of the cluster; ValueError when it is not an id."""
@@ -326,6 +361,33 @@ class ClusterClient:
             upload=upload,
         )
         return JobClient(run(submitted))
+
+    def resume(
+        self,
+        ended: str,
+        graph: JobGraph | Job | Mapping[str, Any] | None = None,
+        *,
+        job_id: str | None = None,
+        restore: Mapping[str, Any] | None = None,
+        priority: int = 0,
+        client_heartbeat_timeout: float | None = None,
+        variables: Mapping[str, str] | None = None,
+        artifacts_from: Path | str | None = None,
+        upload: bool = True,
+    ) -> JobClient:
+        """See AsyncClusterClient.resume."""
+        resumed = self._cluster.resume(
+            ended,
+            graph,
+            job_id=job_id,
+            restore=restore,
+            priority=priority,
+            client_heartbeat_timeout=client_heartbeat_timeout,
+            variables=variables,
+            artifacts_from=artifacts_from,
+            upload=upload,
+        )
+        return JobClient(run(resumed))
 
     def job(self, job_id: str) -> JobClient:
         """See AsyncClusterClient.job."""

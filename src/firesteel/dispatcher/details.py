@@ -33,6 +33,14 @@ class JobDetails:
 
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
         """None when nobody knows the job."""
+        found = await self._of(job_id)
+        if found is None:
+            return None
+        # Not in what is kept of it: of a job that is stopped it is taken after the end.
+        latest = self._services.operations.latest_savepoint(job_id)
+        return {**found, "savepoint": "" if latest is None else latest.savepoint}
+
+    async def _of(self, job_id: JobID) -> dict[str, Any] | None:
         job = self._jobs.get(job_id)
         if job is not None and not job.result.done():
             state = job.shown

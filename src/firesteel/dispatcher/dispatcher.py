@@ -26,6 +26,7 @@ from firesteel.dispatcher.outputs import kept_checkpoint
 from firesteel.dispatcher.overrides import check_resources, with_overrides
 from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.parking import park, put_away
+from firesteel.dispatcher.resuming import predecessor, restored_from, rival, successor
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import (
     DuplicateJobError,
@@ -56,6 +57,8 @@ logger = logging.getLogger(__name__)
 HOUSEKEEPING_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 """How often it is told how many jobs of earlier leaders are taken over."""
+CLEANED_SECONDS = 20.0
+"""How long a job waits for the clean-up of the one that it goes on with."""
 TAKEN_OVER_TOGETHER = 16
 """Jobs of earlier leaders that are begun with in one turn of the event loop: there may be thousands, and requests wait."""
 
@@ -98,6 +101,8 @@ class Dispatcher:
         self._jobs: dict[JobID, ManagedJob] = {}
         """Jobs that may run, and those whose clean-up is pending."""
         self._submitting: dict[JobID, asyncio.Future[None]] = {}
+        self._starting: dict[JobID, Submission] = {}
+        """Those of them that nothing stands in the way of any more."""
         self._terminating: dict[JobID, asyncio.Task[Any]] = {}
         """Clean-ups that are under way."""
         self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
@@ -201,11 +206,47 @@ class Dispatcher:
                 return
         overrides = self._services.configuration.jobmanager.parallelism_overrides
         stored = with_overrides(submission, overrides)
+        await self._check_position(submission)
+        self._starting[job_id] = submission
+        try:
+            await self._accept(stored, submission.digest)
+        finally:
+            del self._starting[job_id]
+
+    async def _check_position(self, submission: Submission) -> None:
+        """A job that goes on where another ended does so alone, and after that end. Nothing is awaited after the last look."""
+        before = predecessor(self._services.configuration, submission.graph)
+        if before is not None:
+            # The last thing that is written of an ended stream is that its checkpoint may be gone on from.
+            if (cleaning := self._terminating.get(before)) is not None:
+                await asyncio.wait([cleaning], timeout=CLEANED_SECONDS)
+            if before in self._jobs or before in self._terminating:
+                raise JobStateError(
+                    f"job {before} has not ended, or is still being cleaned up after; stop or cancel it, and try again"
+                )
+        live = [j.submission for j in self._jobs.values() if not j.result.done()]
+        if (found := rival(submission, [*live, *self._starting.values()])) is not None:
+            other, output = found
+            raise JobStateError(
+                f"job {other} goes on from {restored_from(submission.graph)} already, and writes to {output} too; stop it "
+                "first, or give this job outputs of its own"
+            )
+        if submission.resumes:
+            later = successor(JobID(submission.resumes), self._services.results.all())
+            if later is not None:
+                raise JobStateError(
+                    f"job {submission.resumes} was resumed as job {later.job_id}, which is {later.status}: go on with that one "
+                    f"(`firesteel resume {later.job_id[:8]}`), or go back to {restored_from(submission.graph)} with "
+                    "`firesteel run -s`"
+                )
+
+    async def _accept(self, stored: Submission, digest: str) -> None:
+        job_id = stored.job_id
         try:
             await self._services.graphs.put(stored, epoch=self._services.epoch)
         except VersionConflictError:
             there = await self._services.graphs.get(job_id)
-            if there is None or there.digest != submission.digest:
+            if there is None or there.digest != digest:
                 raise DuplicateJobError(f"job id {job_id} belongs to another job; choose a new one") from None
             stored = there
         self._check_leading()
@@ -264,7 +305,8 @@ class Dispatcher:
         job.state = job.runner.state
         if job.runner.master is not None:  # else the result was there before
             kept = kept_checkpoint(self._services.configuration, job.submission, job.state, result)
-            result = replace(result, checkpoint=kept)
+            files = sorted({str(ref.key) for ref in blob_refs(job.submission.graph)}) if kept else ()
+            result = replace(result, checkpoint=kept, files=tuple(files))
         result = await self._services.persistently(lambda: self._make_final(result), f"the result of job {job_id}")
         if not job.result.done():
             job.result.set_result(result)
@@ -518,7 +560,7 @@ class Dispatcher:
                 job.client_deadline = None
                 self._tasks.start(self._cancel_quietly(job), "cancel")
             try:
-                await services.operations.expire(now - retention, epoch=services.epoch)
+                await services.operations.expire(now - retention, epoch=services.epoch, remembered=self._remembers)
                 await services.finished.expire()
             except FencingError:
                 raise
@@ -532,6 +574,8 @@ class Dispatcher:
         try:
             needed = {BlobKey(u.key) for u in await services.uploads.list()}
             needed |= {ref.key for job in self._jobs.values() for ref in blob_refs(job.submission.graph)}
+            # As long as the graph of an ended stream is kept, somebody may go on with it.
+            needed |= {BlobKey(k) for r in services.results.all() if r.job_id in services.finished for k in r.files}
             services.guard()
             for key in await services.blobs.collect(needed, grace=grace):
                 logger.info("the uploaded file %s was needed by nothing any more and is gone", key)
@@ -551,6 +595,9 @@ class Dispatcher:
     def _check_leading(self) -> None:
         if self._closed:
             raise NotLeadingError("this node leads no more; ask the new leader")
+
+    def _remembers(self, job_id: JobID) -> bool:
+        return job_id in self._jobs or self._services.results.get(job_id) is not None
 
     def _live_job(self, job_id: JobID) -> ManagedJob:
         self._check_leading()

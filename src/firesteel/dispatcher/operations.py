@@ -118,6 +118,7 @@ class Operations:
             case OperationKind.DISPOSAL:
                 self._services.guard()
                 await self._services.executor.dispose_savepoint(operation.location, resumed=resumed)
+                await self._services.operations.disposed(operation.location, epoch=self._services.epoch)
                 return {"location": operation.location}
             case _:
                 assert_never(operation.kind)
@@ -220,7 +221,7 @@ class Operations:
                 await asyncio.sleep(next(delays))
         raise JobStateError(
             f"the job has stopped, but its savepoint could not be taken: {last} — nothing is lost, its checkpoints are kept "
-            f"in {checkpoint}: a job whose sinks set options.checkpointLocation to them goes on from there"
+            f"in {checkpoint}: `firesteel resume {operation.job_id[:8]}` goes on from there"
         ) from last
 
 

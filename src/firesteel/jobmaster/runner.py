@@ -150,6 +150,7 @@ class JobManagerRunner:
             owner=self.submission.owner,
             mode=self.submission.graph.mode.value,
             vertices=len(self.submission.graph.vertices),
+            resumes=self.submission.resumes,
         )
 
 

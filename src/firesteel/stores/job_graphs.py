@@ -51,6 +51,8 @@ class Submission:
     """Whose job it is: who else may see and end it. Not a part of what makes it this job."""
     restricted: bool = False
     """Submitted by somebody who is not an admin: its queries and functions may do less (S39)."""
+    resumes: str = ""
+    """The id of the ended job that this one goes on with; empty when there is none."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +63,7 @@ class Submission:
             "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
             "owner": self.owner,
             "restricted": self.restricted,
+            "resumes": self.resumes,
             "graph": _plain(self.graph),
         }
 
@@ -76,6 +79,7 @@ class Submission:
             initial_client_heartbeat_timeout=take_optional_number(data, "initial_client_heartbeat_timeout"),
             owner=take({"owner": "", **data}, "owner", str),
             restricted=take({"restricted": False, **data}, "restricted", bool),
+            resumes=take({"resumes": "", **data}, "resumes", str),
         )
 
 

@@ -29,6 +29,17 @@ _FORGET_AT_ONCE = 20
 """How many old results one clean-up removes at most, so that a retention that was lowered does not hold up the first one."""
 
 
+_SINCE_0_2: Mapping[str, Any] = {
+    "owner": "",
+    "mode": "batch",
+    "vertices": 0,
+    "checkpoint": "",
+    "resumes": "",
+    "files": [],
+}
+"""Of results that 0.1 wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """How a job ended, for good."""
@@ -54,6 +65,10 @@ class JobResult:
     """How many; for lists, which do not read the details."""
     checkpoint: str = ""
     """Where the checkpoint of a stream is kept, for another job to go on from; empty when it is not."""
+    resumes: str = ""
+    """The id of the job that this one went on with."""
+    files: tuple[str, ...] = ()
+    """Keys of the uploads that a job which goes on with this one needs."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
@@ -77,19 +92,15 @@ class JobResult:
             "mode": self.mode,
             "vertices": self.vertices,
             "checkpoint": self.checkpoint,
+            "resumes": self.resumes,
+            "files": list(self.files),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> JobResult:
         """Raises ValueError or KeyError when `data` is not a result."""
         failure = data["failure"]
-        data = {
-            "owner": "",
-            "mode": "batch",
-            "vertices": 0,
-            "checkpoint": "",
-            **data,
-        }  # results of 0.1 have none of them
+        data = {**_SINCE_0_2, **data}
         return JobResult(
             job_id=take_job_id(data),
             name=take(data, "name", str),
@@ -107,6 +118,8 @@ class JobResult:
             mode=take(data, "mode", str),
             vertices=take(data, "vertices", int),
             checkpoint=take(data, "checkpoint", str),
+            resumes=take(data, "resumes", str),
+            files=tuple(take(data, "files", list)),
         )
 
 

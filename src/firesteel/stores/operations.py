@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -67,6 +67,12 @@ class Operation:
     result: Mapping[str, JsonValue] = field(default_factory=dict)
     error: str = ""
 
+    @property
+    def savepoint(self) -> str:
+        """Where the savepoint is that this has led to; empty when there is none, or none any more."""
+        taken = self.kind in (OperationKind.SAVEPOINT, OperationKind.STOP) and self.status is OperationStatus.COMPLETED
+        return str(self.result.get("location") or "") if taken and not self.result.get("disposed") else ""
+
     def to_json(self) -> dict[str, Any]:
         return {
             "job_id": self.job_id,
@@ -122,6 +128,11 @@ class OperationStore:
     def of_job(self, job_id: JobID) -> list[Operation]:
         """Oldest first."""
         return sorted(self._operations.get(job_id, {}).values(), key=lambda o: o.started_at)
+
+    def latest_savepoint(self, job_id: JobID) -> Operation | None:
+        """The one that led to the last savepoint of a job that there is, by itself or with a stop."""
+        taken = [o for o in self._operations.get(job_id, {}).values() if o.savepoint]
+        return max(taken, key=lambda o: o.ended_at or 0.0, default=None)
 
     def unfinished(self) -> list[Operation]:
         return [o for of_job in self._operations.values() for o in of_job.values() if o.ended_at is None]
@@ -209,13 +220,28 @@ class OperationStore:
         self._remember(ended)
         return ended
 
-    async def expire(self, older_than: float, *, epoch: Epoch) -> int:
-        """Forget the operations that ended before the time `older_than`; how many these were."""
+    async def disposed(self, location: str, *, epoch: Epoch) -> None:
+        """The savepoint at `location` is no more. May be repeated."""
+        gone = [o for of_job in self._operations.values() for o in of_job.values() if o.savepoint == location]
+        for operation in gone:
+            known = replace(operation, result={**operation.result, "disposed": True})
+            await self._store.put(_path(known.job_id, known.trigger_id), encode(known.to_json()), epoch=epoch)
+            self._remember(known)
+
+    async def expire(
+        self, older_than: float, *, epoch: Epoch, remembered: Callable[[JobID], bool] = lambda _: False
+    ) -> int:
+        """Forget the operations that ended before the time `older_than`; how many these were.
+
+        Of a job that is `remembered`, the one that says where its last savepoint is stays.
+        """
         old = [
             o
-            for of_job in self._operations.values()
+            for job_id, of_job in self._operations.items()
             for o in of_job.values()
-            if o.ended_at is not None and o.ended_at < older_than
+            if o.ended_at is not None
+            and o.ended_at < older_than
+            and not (o.savepoint and o is self.latest_savepoint(job_id) and remembered(job_id))
         ]
         for operation in old:
             await self._store.delete(_path(operation.job_id, operation.trigger_id), epoch=epoch)

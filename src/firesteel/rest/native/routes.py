@@ -13,12 +13,14 @@ from firesteel.rest.native import (
     history,
     lineage,
     logs,
+    resume,
     submit,
     vertex_log,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
     submit.router,
+    resume.router,
     about.jobs,
     events.router,
     logs.router,

@@ -42,9 +42,10 @@ from firesteel.rest.security.functions import refused_functions
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.spark_settings import refused_settings
+from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
-from firesteel.types import JobID, new_job_id
+from firesteel.types import JobID, is_job_id, new_job_id
 
 router = APIRouter(tags=["jobs"])
 
@@ -132,7 +133,7 @@ async def submit(
         graph = await context.checks.graph_of_yaml(owner, text, local_files=local_files)
     else:
         wanted = parse_submission(await json_body(request))
-        variables = _texts(wanted.variables)
+        variables = texts(wanted.variables)
         graph = await context.checks.graph_of_json(owner, wanted.graph, variables, local_files=local_files)
         job_id = wanted.job_id or job_id
         priority = wanted.priority if "priority" in wanted.model_fields_set else priority
@@ -171,6 +172,7 @@ async def accept(
     job_id: JobID,
     priority: int = 0,
     heartbeat: float | None = None,
+    resumes: JobID | None = None,
 ) -> JobStatus:
     """Submit a graph that was checked for itself, as the caller's job.
 
@@ -178,6 +180,8 @@ async def accept(
 
     Args:
         heartbeat: Seconds after which the job is cancelled when its client is silent.
+        resumes: The ended job that it goes on with, which the caller may change; what it starts from is of that job. It
+            belongs to the same owner.
 
     Raises:
         ForbiddenError: The caller may not submit jobs.
@@ -198,10 +202,12 @@ async def accept(
         raise InvalidPipelineError(problems)
     if principal.role is not Role.ADMIN and not known:
         await _check_checkpoints(context, caller, graph)
-    if graph.settings.restore is not None and principal.role is not Role.ADMIN and not known:
+    trusted = known or resumes is not None or principal.role is Role.ADMIN
+    if graph.settings.restore is not None and not trusted:
         await _check_savepoint(context, caller, graph.settings.restore.path)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
         await _keep_files(context, caller, plain)
+    owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
     submission = Submission(
         job_id,
         graph,
@@ -209,8 +215,10 @@ async def accept(
         digest,
         priority=priority,
         initial_client_heartbeat_timeout=heartbeat,
-        owner=principal.submits_as,
-        restricted=principal.role is not Role.ADMIN,
+        owner=owner,
+        # What an admin resumes for somebody else stays that one's.
+        restricted=principal.role is not Role.ADMIN or owner != principal.submits_as,
+        resumes=resumes or "",
     )
     gateway = context.gateway
     try:
@@ -279,6 +287,8 @@ async def _check_checkpoints(context: RestContext, caller: Caller, graph: JobGra
 
 async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> None:
     """The savepoint is of a job that the caller sees; another owner's looks like none (S36)."""
+    if await _is_kept_checkpoint(context, caller, plain(path)):
+        return
     try:
         caller.read(await context.checks.job_of_savepoint(caller.principal.submits_as, path))
     except (SavepointError, JobNotFoundError):
@@ -288,6 +298,18 @@ async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> N
             field="settings.restore.path",
         )
         raise InvalidPipelineError([problem]) from None
+
+
+async def _is_kept_checkpoint(context: RestContext, caller: Caller, path: str) -> bool:
+    """Whether it is the kept checkpoint of a job that the caller sees, by what is known of that job: nothing is opened."""
+    name = path.rpartition("/")[2]
+    if not is_job_id(name):
+        return False
+    try:
+        job = await context.gateway.request_job(caller.read(JobID(name)))
+    except JobNotFoundError:
+        return False
+    return bool(job.get("checkpoint")) and plain(str(job["checkpoint"])) == path
 
 
 async def _keep_files(context: RestContext, caller: Caller, plain: dict[str, Any]) -> None:
@@ -309,7 +331,7 @@ def _text(raw: bytes) -> str:
         raise InvalidRequestError([Problem("the pipeline is not UTF-8 text", "save it as UTF-8")]) from None
 
 
-def _texts(variables: Mapping[str, str | int | float | bool] | None) -> dict[str, str] | None:
+def texts(variables: Mapping[str, str | int | float | bool] | None) -> dict[str, str] | None:
     if variables is None:
         return None
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in variables.items()}

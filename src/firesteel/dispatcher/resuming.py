@@ -1,0 +1,50 @@
+"""Jobs that go on where others ended: who may, so that no two of them write to the same place from the same position. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from firesteel.config import Configuration
+from firesteel.dispatcher.outputs import checkpoint_directory
+from firesteel.jobgraph.model import JobGraph
+from firesteel.savepoint.naming import plain
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_results import JobResult
+from firesteel.types import JobID, is_job_id
+
+
+def restored_from(graph: JobGraph) -> str | None:
+    """Where a job is to start from, in its usual spelling."""
+    return None if graph.settings.restore is None else plain(graph.settings.restore.path)
+
+
+def predecessor(configuration: Configuration, graph: JobGraph) -> JobID | None:
+    """The job of this cluster whose kept checkpoint a job is to start from."""
+    path = restored_from(graph)
+    name = "" if path is None else path.rpartition("/")[2]
+    if not is_job_id(name) or path != plain(checkpoint_directory(configuration, JobID(name))):
+        return None
+    return JobID(name)
+
+
+def outputs(graph: JobGraph) -> frozenset[str]:
+    """What the sinks write to. Of one that has neither path nor table only its name is known."""
+    return frozenset(plain(s.path) if s.path else s.table or f"sink '{s.name}'" for s in graph.sinks)
+
+
+def rival(submission: Submission, others: Iterable[Submission]) -> tuple[JobID, str] | None:
+    """A job among `others` that goes on from the same place and writes to the same; and to what."""
+    path, mine = restored_from(submission.graph), outputs(submission.graph)
+    if path is None:
+        return None
+    for other in others:
+        if other.job_id != submission.job_id and restored_from(other.graph) == path:
+            for shared in sorted(mine & outputs(other.graph)):
+                return other.job_id, shared
+    return None
+
+
+def successor(job_id: JobID, results: Iterable[JobResult]) -> JobResult | None:
+    """The last job that resumed `job_id`, has ended, and can be gone on with itself."""
+    after = [r for r in results if r.resumes == job_id and r.checkpoint]
+    return max(after, key=lambda r: r.ended_at, default=None)
