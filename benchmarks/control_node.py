@@ -110,6 +110,9 @@ class Attempts:
 
     async def prepare_savepoint(self, *_: Any, **__: Any) -> None: ...
 
+    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+        return {}
+
     async def savepoint(self, *_: Any, **__: Any) -> dict[str, int]:
         return {}
 

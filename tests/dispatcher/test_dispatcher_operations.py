@@ -120,7 +120,7 @@ def test_savepoint_of_a_running_job(tmp_path: Path) -> None:
         done = await outcome(cluster, job_id, "t1")
         assert (done.kind, done.status, done.error) == (OperationKind.SAVEPOINT, OperationStatus.COMPLETED, "")
         location = savepoint_location("/sp", job_id, "t1")
-        assert done.result == {"location": location, "batches": {"o": 1}}
+        assert done.result == {"location": location, "batches": {"o": 1}, "sizes": {"o": 64}}
         assert cluster.world.savepoints == {location: True}
         assert cluster.world.live_runs(job_id)
         await cluster.ask(lambda d: d.trigger_savepoint(job_id, "t2"))

@@ -124,6 +124,8 @@ class Executor:
         self.cancel_errors: list[Exception] = []
         self.fence_errors: list[Exception] = []
         self.stop_errors: list[Exception] = []
+        self.progress_errors: list[Exception] = []
+        self.told: dict[int, Mapping[str, Any]] = {}
         self.fenced: AttemptResult = CANCELED
         self.presence = Presence.RUNNING
         self.left: list[int] = []
@@ -174,6 +176,9 @@ class Executor:
 
     async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None: ...
 
+    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+        return {}
+
     async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
         return {}
 
@@ -182,7 +187,9 @@ class Executor:
     async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None: ...
 
     async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
-        return {}
+        if self.progress_errors:
+            raise self.progress_errors.pop(0)
+        return self.told.get(attempt.number, {})
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:
         return self.left

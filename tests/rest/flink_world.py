@@ -13,9 +13,11 @@ from typing import Any
 from tests.rest import flink_cluster_world
 from tests.rest.desk import Desk, FakeGateway, submission_of
 
+from firesteel.driver.committed import Batch, Committed, Origin
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.jobmaster.past import Past, PastAttempt
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.flink.checkpoint_stats import savepoint_number
@@ -93,8 +95,17 @@ def stream_graph(name: str, **settings: Any) -> JobGraph:
     )
 
 
-def stream_progress(batch: int, at: float) -> dict[str, Any]:
+def committed_batches(batch: int, at: float, *, origin: Origin | None = None) -> Committed:
+    """Up to `batch`, one a second, 12 ms each; the last one at `at`."""
+    log = Committed() if origin is None else Committed().going_on(origin)
+    for number in range(log.last + 1, batch + 1):
+        log = log.committing(Batch(number, at - (batch - number), 12))
+    return log
+
+
+def stream_progress(batch: int, at: float, *, origin: Origin | None = None) -> dict[str, Any]:
     return {
+        "checkpoints": {SINK: committed_batches(batch, at, origin=origin).to_json()},
         "phase": "running",
         "updated_at": at,
         "result": None,
@@ -209,20 +220,29 @@ class FlinkWorld:
             "FAILING": self.now - 5.1,
             "RESTARTING": self.now - 5,
         }
-        entries = tuple(
-            ExceptionEntry(self.failure(), at, n, {"type": "USER_ERROR"})
-            for n, at in ((1, self.started + 20), (2, self.now - 5))
+        failed = ((1, self.started + 20), (2, self.now - 5))
+        entries = tuple(ExceptionEntry(self.failure(), at, n, {"type": "USER_ERROR"}) for n, at in failed)
+        first = PastAttempt(1, self.started + 0.2, self.started + 20, SECOND_ENGINE, "10.0.0.7:15002")
+        second = PastAttempt(2, self.started + 20.2, self.now - 5, ENGINE, ADDRESS)
+        went_on = Origin(3, self.started + 20.2)
+        past = (
+            Past()
+            .after(first, stream_progress(3, self.started + 19))
+            .after(second, stream_progress(7, self.now - 6, origin=went_on))
         )
         state = JobState(
             graph.settings.restart,
             attempt=2,
             engine_id=ENGINE,
+            endpoint=ADDRESS,
+            started_at=self.started + 20.2,
+            past=past,
             status=JobStatus.RESTARTING,
             timestamps=stamps,
             exceptions=entries,
         )
         submission = submission_of(graph, RESTARTING, submitted_at=self.started)
-        self.desk.gateway.add(submission, state, progress=stream_progress(7, self.now - 6))
+        self.desk.gateway.add(submission, state, progress=stream_progress(7, self.now - 6, origin=went_on))
 
     def add_waiting(self) -> None:
         graph = batch_graph("golden-waiting")

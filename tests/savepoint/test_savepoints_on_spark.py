@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import time
 import uuid
 from collections import Counter
@@ -20,6 +21,8 @@ from tests.savepoint.fake_query import files_below
 
 from firesteel.config import load_configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.committed import Committed
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import NotLeadingError
 from firesteel.failure import FailureKind
@@ -77,7 +80,7 @@ class Desk:
         self.root = root
         self.input = Input(root / "in")
 
-    def graph(self, name: str, *, restore: str | None = None, totals: bool = False) -> JobGraph:
+    def graph(self, name: str, *, restore: str | None = None, totals: bool = False, restarts: int = 0) -> JobGraph:
         """`ids` forgets no id that it has seen; `totals` counts and sums the rows of three files at a time."""
 
         def sink(vertex: str, input_: str) -> dict[str, Any]:
@@ -106,7 +109,9 @@ class Desk:
                 {"kind": "sql", "name": "sums", "query": query, "inputs": ["timed"]},
                 sink("totals", "sums"),
             ]
-        settings = {"restore": {"path": restore}} if restore is not None else {}
+        settings: dict[str, Any] = {"restore": {"path": restore}} if restore is not None else {}
+        if restarts:
+            settings["restart"] = {"type": "fixed-delay", "attempts": restarts, "delay": "100 ms"}
         return graph_of(*vertices, mode="streaming", parallelism=1, settings=settings)
 
     async def submit(self, graph: JobGraph) -> JobID:
@@ -129,6 +134,11 @@ class Desk:
 
     async def runs(self, job_id: JobID) -> Any:
         return (await self.gateway.request_job(job_id))["progress"]["query_runs"]
+
+    async def committed(self, job_id: JobID) -> Committed:
+        """What is told of the batches of the sink `ids`."""
+        log = (await self.gateway.request_job(job_id))["checkpoints"].get("ids")
+        return Committed() if log is None else Committed.from_json(log)
 
     async def done(self, job_id: JobID, trigger: str) -> Operation:
         async def ended() -> bool:
@@ -169,6 +179,10 @@ class Desk:
     def files_of(self, savepoint: str) -> set[str]:
         return files_below(Path(savepoint))
 
+    def size_of(self, savepoint: str) -> int:
+        """Of the data, without the manifest."""
+        return sum(f.stat().st_size for f in Path(savepoint).glob("data-*/**/*") if f.is_file())
+
     def begin_savepoint(self, savepoint: str) -> None:
         os.makedirs(savepoint)
         Path(savepoint, REQUEST).write_text("{}")
@@ -204,6 +218,13 @@ async def desk(cluster: Cluster, root: Path) -> AsyncIterator[Desk]:
                 if not job.status.terminal:
                     await made.gateway.cancel_job(job.job_id)
                     await made.gateway.request_job_result(job.job_id)
+
+
+def kill_driver(cluster: Cluster, job_id: JobID) -> None:
+    (file,) = cluster.configuration.data.dir.rglob(f"{job_id}/attempts/1/driver.json")
+    driver = AttemptDirectory(file.parent).read_driver()
+    assert driver is not None
+    driver.signal(signal.SIGKILL)
 
 
 def test_fork_of_a_running_job_goes_on_with_exact_totals(cluster: Cluster, tmp_path: Path) -> None:
@@ -250,7 +271,9 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             first = await d.submit(d.graph("job"))
             await d.until(lambda: len(d.ids("job")) >= 20, first)
             await d.gateway.trigger_savepoint(first, "t1", str(tmp_path / "mine"))
-            early = str((await d.done(first, "t1")).result["location"])
+            taken = await d.done(first, "t1")
+            early = str(taken.result["location"])
+            assert taken.result["sizes"] == {"ids": d.size_of(early)}
             d.input.feed(3)
             await d.until(lambda: d.ids("job") == d.input.ids, first)
             await d.gateway.cancel_job(first)
@@ -262,6 +285,14 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             await d.until((tmp_path / "job" / "ids" / "_rolled_back" / second).exists, second)
             await d.until(lambda: d.ids("job") == d.input.ids, second)
             assert d.visible_ids("job") == d.input.ids
+            batches: Any = taken.result["batches"]
+            went_on = (await d.committed(second)).restored
+            assert went_on is not None
+            assert (went_on.batch, went_on.savepoint, went_on.trigger) == (batches["ids"], early, "t1")
+            job = await d.gateway.request_job(second)
+            assert job["progress"]["state_store"]["provider"].endswith(".RocksDBStateStoreProvider")
+            assert job["progress"]["state_store"]["changelog"]
+            assert list((tmp_path / "checkpoints" / second).rglob("*.changelog"))
             await d.gateway.stop_job(second, "t1")
             stopped = await d.done(second, "t1")
             result = await d.gateway.request_job_result(second)
@@ -270,7 +301,7 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             assert d.files_of(late) > {MANIFEST}
 
             # The same goes on after a stop; it does not need the savepoints any more once it runs.
-            third = await d.submit(d.graph("job", restore=late))
+            third = await d.submit(d.graph("job", restore=late, restarts=1))
             d.input.feed(1)
             await d.until(lambda: d.ids("job") == d.input.ids, third)
             for n, location in enumerate((early, late)):
@@ -282,6 +313,26 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             assert Counter(d.visible_ids("job")) == Counter(d.input.ids)
             assert len((await d.gateway.request_job(third))["exceptions"]) == 0
 
+            # A driver that dies is followed by one that goes on, and counts on.
+            before = await d.committed(third)
+            assert (before.restores, before.before) == (1, stopped.result["batches"]["ids"])  # type: ignore[index,call-overload]
+            kill_driver(cluster, third)
+            d.input.feed(1)
+            await d.until(lambda: d.ids("job") == d.input.ids, third)
+
+            async def told() -> bool:
+                return (await d.committed(third)).last > before.last
+
+            await d.until(told, third)
+            after = await d.committed(third)
+            assert (after.before, after.restores) == (before.before, 2)
+            assert after.restored is not None
+            assert (after.restored.batch, after.restored.savepoint) == (before.last, "")
+            assert {b.number for b in before.recent} < {b.number for b in after.recent}
+            (attempt,) = (await d.gateway.request_job(third))["attempts"]
+            assert attempt["ended_at"] > attempt["started_at"] > 0
+            assert attempt["endpoint"] == cluster.engine().address
+
             # Nothing can start from what is gone, or was never complete.
             d.begin_savepoint(late)
             for location, words in ((early, f"there is no savepoint at {early}"), (late, "is not complete")):
@@ -289,5 +340,6 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
                 assert refused.failure is not None
                 assert (refused.status, refused.failure.kind) == (JobStatus.FAILED, FailureKind.INVALID_PIPELINE)
                 assert words in refused.failure.message
+                assert await d.committed(refused.job_id) == Committed()
 
     asyncio.run(main())

@@ -542,6 +542,9 @@ class SimExecutor(_Part):
         self.world.savepoints.setdefault(location, False)
         await self.process.touched()
 
+    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+        return {"o": 64}
+
     async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
         await self.process.touch(counts=True, delay=2.0)
         self.process.fail_perhaps()

@@ -33,6 +33,7 @@ from firesteel.config.sections import (
     RestOptions,
     SecurityOptions,
     StateOptions,
+    WebOptions,
     home,
     xdg,
 )
@@ -90,6 +91,7 @@ class Configuration:
     jobmanager: JobManagerOptions
     heartbeat: HeartbeatOptions
     rest: RestOptions
+    web: WebOptions
     security: SecurityOptions
     blob: BlobOptions
     client: ClientOptions
@@ -197,6 +199,7 @@ def load_configuration(
         jobmanager=JobManagerOptions.of(values),
         heartbeat=HeartbeatOptions.of(values),
         rest=RestOptions.of(values),
+        web=WebOptions.of(values),
         security=SecurityOptions.of(values),
         blob=BlobOptions.of(values),
         client=ClientOptions.of(values),

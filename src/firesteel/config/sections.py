@@ -422,6 +422,17 @@ class RestOptions(Section, prefix="rest"):
     )
 
 
+class WebOptions(Section, prefix="web"):
+    """What dashboards are shown."""
+
+    checkpoints_history: PositiveInt = option(
+        key="checkpoints.history",
+        default=10,
+        description="Checkpoints of a stream that are listed with their details; at most 50.",
+        since="0.2",
+    )
+
+
 class Authentication(StrEnum):
     TOKEN = "token"  # noqa: S105  # the name of a method
     OIDC = "oidc"
@@ -658,6 +669,7 @@ SECTIONS: tuple[type[Section], ...] = (
     JobManagerOptions,
     HeartbeatOptions,
     RestOptions,
+    WebOptions,
     SecurityOptions,
     BlobOptions,
     ClientOptions,

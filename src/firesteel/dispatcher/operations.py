@@ -141,7 +141,16 @@ class Operations:
                 await job.runner.cancel()
             except JobStateError:
                 pass  # it ended by itself
-        return {"location": operation.location, "batches": dict(batches)}
+        return await self._saved(operation, dict(batches))
+
+    async def _saved(self, operation: Operation, batches: Mapping[str, int]) -> dict[str, Any]:
+        """What is told of a complete savepoint."""
+        outcome: dict[str, Any] = {"location": operation.location, "batches": batches}
+        try:
+            return outcome | {"sizes": await self._services.executor.savepoint_sizes(operation.location)}
+        except (FiresteelError, OSError) as error:
+            logger.warning("the size of %s is not known: %s", operation.location, error)
+            return outcome
 
     async def _prepare(self, operation: Operation, job: ManagedJob) -> None:
         graph, job_id = job.submission.graph, operation.job_id
@@ -178,7 +187,7 @@ class Operations:
                 await self._abandon(operation)
             raise
         if with_savepoint:
-            outcome |= {"location": operation.location, "batches": await self._of_the_stopped(operation, checkpoint)}
+            outcome |= await self._saved(operation, await self._of_the_stopped(operation, checkpoint))
         return outcome
 
     async def _stopped(self, job_id: JobID) -> str:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.driver import committed
+from firesteel.driver.committed import Batch, Committed, Origin
+
 SO_FAR = "so-far"
 """The event with which a new event log begins: the view of everything in the logs before it."""
 
@@ -20,6 +23,8 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "stopping": {},
     "progress": {"vertex": (str,), **dict.fromkeys(_OF_TASKS, (int,))},
     "query": {"vertex": (str,), "query_id": (str,), "run_id": (str,)},
+    "state-store": {"provider": (str,)},
+    "origin": {"vertex": (str,), "batch": (int,)},
     "batch": {"vertex": (str,), "rows": (int,)},
     "sink": {"vertex": (str,), "state": (str,)},
     "result": {"state": (str,)},
@@ -39,12 +44,14 @@ def is_event(event: Any) -> bool:
     if not all(isinstance(event.get(k), kinds) and not isinstance(event[k], bool) for k, kinds in needed.items()):
         return False
     match event["type"]:
+        case "origin":
+            return committed.is_origin(event)
         case "batch":
             counts = event.get("vertices") or {}
             return isinstance(counts, dict) and all(isinstance(n, int | None) for n in counts.values())
         case "so-far":
             view = event["view"]
-            sinks, counts = view.get("sinks"), view.get("vertices")
+            sinks, counts, logs = view.get("sinks"), view.get("vertices"), view.get("checkpoints")
             return (
                 isinstance(view.get("phase"), str)
                 and "result" in view
@@ -52,6 +59,9 @@ def is_event(event: Any) -> bool:
                 and all(isinstance(s, dict) for s in sinks.values())
                 and isinstance(counts, dict)
                 and all(isinstance(n, int) for n in counts.values())
+                and isinstance(view.get("state_store"), dict)
+                and isinstance(logs, dict)
+                and all(committed.makes_sense(log) for log in logs.values())
             )
     return True
 
@@ -84,6 +94,8 @@ class ProgressView:
         self._result: str | None = None
         self._sinks: dict[str, dict[str, Any]] = {}
         self._vertices: dict[str, int] = {}
+        self._checkpoints: dict[str, Committed] = {}
+        self._state_store: dict[str, Any] = {}
 
     def fold(self, event: Mapping[str, Any]) -> None:
         fresh = not self._updated_at
@@ -97,6 +109,13 @@ class ProgressView:
                 self._sink(event).update({k: event[k] for k in _OF_TASKS if k in event})
             case "query":
                 self._sink(event).update(state="running", query_id=event["query_id"], run_id=event["run_id"])
+            case "state-store":
+                self._state_store = {"provider": event["provider"], "changelog": event.get("changelog") is True}
+            case "origin":
+                origin = Origin(
+                    event["batch"], event.get("t") or 0, event.get("savepoint", ""), event.get("trigger", "")
+                )
+                self._checkpoints[event["vertex"]] = self._log(event).going_on(origin)
             case "batch":
                 self._batch(event)
             case "sink":
@@ -111,9 +130,18 @@ class ProgressView:
     def _sink(self, event: Mapping[str, Any]) -> dict[str, Any]:
         return self._sinks.setdefault(event["vertex"], {})
 
+    def _log(self, event: Mapping[str, Any]) -> Committed:
+        return self._checkpoints.get(event["vertex"], Committed())
+
     def _batch(self, event: Mapping[str, Any]) -> None:
         sink = self._sink(event)
         sink.update({k: event.get(k) for k in _OF_A_BATCH})
+        lasted = round(event.get("duration_ms") or 0)
+        sink["busy_ms"] = sink.get("busy_ms", 0) + lasted
+        number = event.get("batch")
+        if number is not None and number >= 0:
+            batch = Batch(round(number), event.get("t") or 0, max(0, lasted))
+            self._checkpoints[event["vertex"]] = self._log(event).committing(batch)
         sink["rows"] = sink.get("rows", 0) + event["rows"]
         written = event.get("output_rows", -1)
         if written >= 0:  # Spark says -1 for sinks that do not count
@@ -126,6 +154,8 @@ class ProgressView:
         self._result = view["result"]
         self._sinks = {name: dict(values) for name, values in view["sinks"].items()}
         self._vertices = dict(view["vertices"])
+        self._checkpoints = {name: Committed.from_json(log) for name, log in view["checkpoints"].items()}
+        self._state_store = dict(view["state_store"])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -134,5 +164,7 @@ class ProgressView:
             "result": self._result,
             "sinks": {name: dict(values) for name, values in self._sinks.items()},
             "vertices": dict(self._vertices),
+            "checkpoints": {name: log.to_json() for name, log in self._checkpoints.items()},
+            "state_store": dict(self._state_store),
             "query_runs": {name: values["run_id"] for name, values in self._sinks.items() if "run_id" in values},
         }

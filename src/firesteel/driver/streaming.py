@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firesteel.driver import artifacts, checkpoints
+from firesteel.driver import artifacts, checkpoints, stream_facts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.checkpoints import checkpoint_location
@@ -53,9 +53,11 @@ def run(
     queries: dict[str, Any] = {}
     try:
         refuse_live_outputs(spec)
-        restore(spec, log)
+        restored = restore(spec, log)
         log.emit("phase", phase="running")
         refuse_foreign_outputs(spec)
+        stream_facts.tell_origins(spec, log, restored=restored)
+        stream_facts.tell_state_store(session.spark, log)
         for sink in spec.graph.sinks:
             # A query that was started but not yet noted would be left running by a cancel in between.
             with cancel.shielded():
@@ -89,15 +91,15 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
         return committed.get(sink.name, checkpoints.NONE)
 
 
-def restore(spec: AttemptSpec, log: EventLog) -> None:
-    """Make the checkpoints of a job that is to go on from a savepoint, unless an earlier attempt has done so.
+def restore(spec: AttemptSpec, log: EventLog) -> bool:
+    """Make the checkpoints of a job that is to go on from a savepoint; False when an earlier attempt has done so.
 
     Raises:
         InvalidPipelineError: there is no savepoint, or it does not fit the job.
     """
     wanted = spec.graph.settings.restore
     if wanted is None:
-        return
+        return False
     log.emit("phase", phase="restoring")
     sinks = {s.name: SinkPlaces.of(s, checkpoint_location(s, spec)) for s in spec.graph.sinks}
     restored = restore_savepoint(
@@ -106,6 +108,7 @@ def restore(spec: AttemptSpec, log: EventLog) -> None:
     for sink in restored:
         after = f"goes on after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"
         log.emit("note", text=f"sink '{sink.name}' {after}" + (f"; {sink.note}" if sink.note else ""))
+    return bool(restored)
 
 
 def _file_output(sink: Sink) -> str | None:

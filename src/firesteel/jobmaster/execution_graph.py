@@ -7,10 +7,12 @@ and the result once there is one. The archive of an ended job is what this gave 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from firesteel.jobgraph.model import Sink, inputs_of
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.jobmaster.past import attempts_make_sense, checkpoints_make_sense
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
@@ -27,6 +29,8 @@ def execution_graph(
     graph = submission.graph
     status = result.status if result else state.status
     ended = result.ended_at if result else None
+    progress = state.past.with_progress(state.attempt, progress)
+    checkpoints = progress.pop("checkpoints", {})
     return {
         "job_id": submission.job_id,
         "name": graph.name,
@@ -42,12 +46,16 @@ def execution_graph(
         "attempt": state.attempt,
         "restarts": state.restarts,
         "engine_id": state.engine_id,
+        "endpoint": state.endpoint,
+        "started_at": state.started_at,
+        "attempts": [asdict(a) for a in state.past.attempts],
         "stopped": state.stopped or bool(result and result.stopped),
         "checkpoint": result.checkpoint if result else "",
         "resumes": submission.resumes,
         "failure": result.failure.to_json() if result and result.failure else None,
         "exceptions": [_exception(e) for e in reversed(state.exceptions)],
-        "progress": dict(progress),
+        "progress": progress,
+        "checkpoints": checkpoints,
         "rows": dict(progress.get("rows") or progress.get("vertices") or {}),
         "graph": graph.model_dump(mode="json", by_alias=True, exclude_none=True),
         "vertices": [
@@ -85,6 +93,8 @@ def bare(result: JobResult) -> dict[str, Any]:
         "timestamps": {},
         "exceptions": [],
         "progress": {},
+        "checkpoints": {},
+        "attempts": [],
         "rows": {},
         "vertices": [],
     }
@@ -144,4 +154,6 @@ def makes_sense(data: Mapping[str, Any], job_id: str) -> bool:
         and all(isinstance(t, int | float) for t in data["timestamps"].values())
         and isinstance(data.get("graph", {}), dict)
         and isinstance(data["progress"].get("sinks", {}), dict)
+        and attempts_make_sense(data.get("attempts", []))
+        and checkpoints_make_sense(data.get("checkpoints", {}))
     )

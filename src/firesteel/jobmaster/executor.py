@@ -91,6 +91,10 @@ class AttemptExecutor(Protocol):
         """
         ...
 
+    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+        """Bytes by sink, of a complete savepoint. Raises SavepointError."""
+        ...
+
     async def abandon_savepoint(self, location: str) -> None:
         """Remove what `prepare_savepoint` left, of a savepoint that will not be taken."""
         ...

@@ -18,6 +18,7 @@ from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Restart
 from firesteel.jobmaster.executor import Presence
+from firesteel.jobmaster.past import NO_PAST, Past, PastAttempt
 from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, remembered, restart_delay
 from firesteel.status import TRANSITIONS, JobStatus
 
@@ -59,6 +60,12 @@ class JobState:
     """Where `attempt` was placed; None for a classic driver."""
     host: str = ""
     """Of which host its driver is a process (see firesteel.hosts); empty when that was not noted."""
+    endpoint: str = ""
+    """The address of its engine."""
+    started_at: float = 0.0
+    """When `attempt` was placed."""
+    past: Past = NO_PAST
+    """The attempts before it, and `attempt` itself once it has failed and is over."""
     failures: RestartHistory = NO_FAILURES
     """When attempts failed: what the restart strategy counts (I11)."""
     restart_at: float | None = None
@@ -90,6 +97,9 @@ class JobState:
             "deployed": self.deployed,
             "engine_id": self.engine_id,
             "host": self.host,
+            "endpoint": self.endpoint,
+            "started_at": self.started_at,
+            "past": self.past.to_json(),
             "failures": {"times": list(self.failures.failures), "earlier": self.failures.earlier},
             "restart_at": self.restart_at,
             "cancel_requested": self.cancel_requested,
@@ -110,6 +120,9 @@ class JobState:
             deployed=data["deployed"],
             engine_id=data["engine_id"],
             host=data.get("host", ""),
+            endpoint=data.get("endpoint", ""),
+            started_at=data.get("started_at", 0.0),
+            past=Past.from_json(data["past"]) if "past" in data else NO_PAST,
             failures=RestartHistory(tuple(data["failures"]["times"]), data["failures"]["earlier"]),
             restart_at=data["restart_at"],
             cancel_requested=data["cancel_requested"],
@@ -151,6 +164,8 @@ class SlotGranted:
     engine_id: str | None
     host: str = ""
     """Where a driver that is started now runs."""
+    endpoint: str = ""
+    """The engine's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +206,8 @@ class Fenced:
 
     attempt: int
     result: AttemptResult
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """How far it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +430,8 @@ def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
         deployed=True,
         engine_id=event.engine_id,
         host=event.host,
+        endpoint=event.endpoint,
+        started_at=now,
         restart_at=None,
     )
     # The intent before the act: whoever reads this record knows every id that Spark may be told.
@@ -451,7 +470,8 @@ def _fenced(state: JobState, event: Fenced, now: float) -> Step:
         # It had succeeded in the moment in which its engine or its driver seemed lost.
         state = replace(state, pending=None, stopped=event.result.stopped)
         return _finish(state, JobStatus.FINISHED, None, now)
-    return _decide(state, now)
+    ended = PastAttempt(state.attempt, state.started_at, now, state.engine_id, state.endpoint)
+    return _decide(replace(state, past=state.past.after(ended, event.progress)), now)
 
 
 def _decide(state: JobState, now: float) -> Step:

@@ -62,6 +62,7 @@ from firesteel.jobmaster.machine import (
     gone,
     step,
 )
+from firesteel.jobmaster.past import KEPT_ATTEMPTS
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -73,8 +74,6 @@ logger = logging.getLogger(__name__)
 
 SILENT_TRIES = 3
 """How often an engine that is no more for the ResourceManager is asked for the release of a session all the same."""
-KEPT_ATTEMPTS = 16
-"""Attempts whose logs are kept, of a job that restarts for months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +294,10 @@ class JobMaster:
         self._waiting = None
         self._hold(slot, self.state.attempt + 1)
         host = str(self._services.whereabouts.here)
-        self._post(SlotGranted(slot.engine.engine_id if slot.engine else None, host))
+        if (engine := slot.engine) is None:
+            self._post(SlotGranted(None, host))
+        else:
+            self._post(SlotGranted(engine.engine_id, host, engine.address))
 
     async def _deploy(self, number: int) -> None:
         engine = self._slot.engine if self._slot is not None else None
@@ -378,7 +380,15 @@ class JobMaster:
             but_not=(FencingError,),
             what=f"fencing attempt {number} of job {self.submission.job_id}",
         )
-        self._post(Fenced(number, result))
+        self._post(Fenced(number, result, await self._progress(number)))
+
+    async def _progress(self, number: int) -> Mapping[str, Any]:
+        """How far an attempt that is over was. It is only shown, so nothing waits for it that cannot be read."""
+        try:
+            return await self._services.executor.progress(self._attempt(number))
+        except (FiresteelError, OSError) as error:
+            logger.warning("how far attempt %d of job %s was is not known: %s", number, self.submission.job_id, error)
+            return {}
 
     async def _suspect(self) -> bool:
         """Have the engine of the attempt looked at; False when it is no more."""

@@ -146,6 +146,11 @@ class Manifest:
     def batches(self) -> dict[str, int]:
         return {name: sink.batch for name, sink in self.sinks.items()}
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes, by sink."""
+        return {name: sum(f.size for f in sink.files.values()) for name, sink in self.sinks.items()}
+
     def to_bytes(self) -> bytes:
         return _dump({"version": VERSION, **asdict(self)})
 

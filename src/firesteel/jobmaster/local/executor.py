@@ -359,6 +359,10 @@ class LocalAttemptExecutor:
         alive = None if directory is None else lambda: not is_over(directory)
         return (await self._copy(partial(take, location, alive=alive))).batches
 
+    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+        """See AttemptExecutor."""
+        return (await self._copy(find, location)).sizes
+
     async def abandon_savepoint(self, location: str) -> None:
         """See AttemptExecutor."""
         await self._copy(abandon, location)

@@ -7,10 +7,11 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from firesteel.driver.stream_facts import CHANGELOG, DEFAULT_CHANGELOG, DEFAULT_STATE_STORE, STATE_STORE
 from firesteel.jobgraph.model import AVAILABLE_NOW, seconds
 from firesteel.rest.flink.checkpoint_stats import Checkpoint, CheckpointHistory, Counts, Restored
 from firesteel.rest.flink.states import NAN, NEVER, ms
-from firesteel.rest.flink.view import SUBTASK, JobView
+from firesteel.rest.flink.view import SUBTASK, JobView, VertexView
 from firesteel.status import CheckpointRetention
 
 
@@ -163,19 +164,22 @@ class SubtaskCheckpointsMessage(TaskCheckpoint):
     subtasks: list[SubtaskCheckpoint]
 
 
-_DEFAULT_STATE_STORE = "HDFSBackedStateStoreProvider"
-_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "RocksDB"
+_NO_TIMEOUT = -1
+"""A batch may take as long as it takes, and dashboards show durations below 0 as none."""
 
 
 def render_checkpoints(job: JobView, history: CheckpointHistory, most: int) -> CheckpointsMessage:
-    shown = history.all()
-    nothing = stats(0 for _ in history.batches)
+    shown = history.all()[:most]
+    completed = [c for c in shown if c.status == "COMPLETED"]
+    nothing = stats(0 for _ in completed)
+    sizes = stats(c.size for c in completed)
     return {
         "counts": history.counts(),
         "summary": {
-            "checkpointed_size": nothing,
-            "state_size": nothing,
-            "end_to_end_duration": stats(c.duration for c in history.batches),
+            "checkpointed_size": sizes,
+            "state_size": sizes,
+            "end_to_end_duration": stats(c.duration for c in completed),
             "alignment_buffered": nothing,
             "processed_data": nothing,
             "persisted_data": nothing,
@@ -186,15 +190,19 @@ def render_checkpoints(job: JobView, history: CheckpointHistory, most: int) -> C
             "failed": _latest(job, history.latest("FAILED")),
             "restored": _restored(history.restored),
         },
-        "history": [render_checkpoint(job, c) for c in shown[:most]],
+        "history": [render_checkpoint(job, c) for c in shown],
     }
 
 
 def _restored(restored: Restored | None) -> RestoredMessage | None:
     if restored is None:
         return None
-    # Which number it had is known to the job that it is of.
-    return {"id": -1, "restore_timestamp": restored.at, "is_savepoint": True, "external_path": restored.path}
+    return {
+        "id": restored.id,
+        "restore_timestamp": restored.at,
+        "is_savepoint": restored.savepoint,
+        "external_path": restored.path,
+    }
 
 
 def _latest(job: JobView, checkpoint: Checkpoint | None) -> CheckpointMessage | None:
@@ -211,9 +219,8 @@ def render_checkpoint(job: JobView, checkpoint: Checkpoint, *, tasks: bool = Fal
         "savepointFormat": "NATIVE" if checkpoint.savepoint else None,
         "trigger_timestamp": checkpoint.triggered,
         "latest_ack_timestamp": checkpoint.acknowledged,
-        # Spark does not say how large they are.
-        "checkpointed_size": 0,
-        "state_size": 0,
+        "checkpointed_size": checkpoint.size,
+        "state_size": checkpoint.size,
         "end_to_end_duration": checkpoint.duration,
         "alignment_buffered": 0,
         "processed_data": 0,
@@ -221,7 +228,7 @@ def render_checkpoint(job: JobView, checkpoint: Checkpoint, *, tasks: bool = Fal
         "num_subtasks": len(job.vertices),
         "num_acknowledged_subtasks": len(job.vertices) if done else 0,
         "checkpoint_type": checkpoint.kind,
-        "tasks": {v.id: render_task(checkpoint) for v in job.vertices} if tasks else {},
+        "tasks": {v.id: render_task(checkpoint, v) for v in job.vertices} if tasks else {},
     }
     if done:
         message["external_path"] = checkpoint.path
@@ -232,15 +239,16 @@ def render_checkpoint(job: JobView, checkpoint: Checkpoint, *, tasks: bool = Fal
     return message
 
 
-def render_task(checkpoint: Checkpoint) -> TaskCheckpoint:
-    """All vertices of a query are in its batch together."""
+def render_task(checkpoint: Checkpoint, vertex: VertexView) -> TaskCheckpoint:
+    """All vertices of a query are in its batch together; what a savepoint holds of it is the sink's."""
     done = checkpoint.status == "COMPLETED"
+    size = checkpoint.sizes.get(vertex.name, 0)
     return {
         "id": checkpoint.id,
         "status": checkpoint.status,
         "latest_ack_timestamp": checkpoint.acknowledged,
-        "checkpointed_size": 0,
-        "state_size": 0,
+        "checkpointed_size": size,
+        "state_size": size,
         "end_to_end_duration": checkpoint.duration if done else -1,
         "alignment_buffered": 0,
         "processed_data": 0,
@@ -250,18 +258,19 @@ def render_task(checkpoint: Checkpoint) -> TaskCheckpoint:
     }
 
 
-def render_subtasks(checkpoint: Checkpoint) -> SubtaskCheckpointsMessage:
+def render_subtasks(checkpoint: Checkpoint, vertex: VertexView) -> SubtaskCheckpointsMessage:
     """Of a vertex, which has one subtask."""
+    task = render_task(checkpoint, vertex)
     if checkpoint.status != "COMPLETED":
         pending: SubtaskCheckpoint = {"className": "pending", "index": SUBTASK, "status": "pending_or_failed"}
-        return {**render_task(checkpoint), "summary": _subtask_summary([]), "subtasks": [pending]}
+        return {**task, "summary": _subtask_summary(None), "subtasks": [pending]}
     done: SubtaskCheckpoint = {
         "className": "completed",
         "index": SUBTASK,
         "ack_timestamp": checkpoint.acknowledged,
         "end_to_end_duration": checkpoint.duration,
-        "checkpointed_size": 0,
-        "state_size": 0,
+        "checkpointed_size": task["checkpointed_size"],
+        "state_size": task["state_size"],
         "checkpoint": {"sync": checkpoint.duration, "async": 0},
         "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0},
         "start_delay": 0,
@@ -269,15 +278,17 @@ def render_subtasks(checkpoint: Checkpoint) -> SubtaskCheckpointsMessage:
         "aborted": False,
         "status": "completed",
     }
-    return {**render_task(checkpoint), "summary": _subtask_summary([checkpoint.duration]), "subtasks": [done]}
+    return {**task, "summary": _subtask_summary(task), "subtasks": [done]}
 
 
-def _subtask_summary(durations: list[int]) -> SubtaskSummary:
-    nothing = stats(0 for _ in durations)
-    lasted = stats(durations)
+def _subtask_summary(task: TaskCheckpoint | None) -> SubtaskSummary:
+    """Over the one subtask that there is, once it is done."""
+    nothing = stats([0] if task else [])
+    size = stats([task["checkpointed_size"]] if task else [])
+    lasted = stats([task["end_to_end_duration"]] if task else [])
     return {
-        "checkpointed_size": nothing,
-        "state_size": nothing,
+        "checkpointed_size": size,
+        "state_size": size,
         "end_to_end_duration": lasted,
         "checkpoint_duration": {"sync": lasted, "async": nothing},
         "alignment": {"buffered": nothing, "processed": nothing, "persisted": nothing, "duration": nothing},
@@ -313,27 +324,36 @@ def render_checkpoint_config(
     sinks = [v for v in job.graph.get("vertices", ()) if v["kind"] == "sink"]
     exact = all(s.get("delivery", "exactly-once") == "exactly-once" for s in sinks)
     retention = CheckpointRetention(settings.get("checkpoint_retention") or retention)
-    store = {**spark, **(settings.get("spark") or {})}.get(_STATE_STORE, _DEFAULT_STATE_STORE)
+    store, changelog = state_store(job, {**spark, **(settings.get("spark") or {})})
     return {
         "mode": "exactly_once" if exact else "at_least_once",
         "interval": min((_interval(s, settings) for s in sinks), default=NEVER),
-        "timeout": NEVER,
+        "timeout": _NO_TIMEOUT,
         "min_pause": 0,
         "max_concurrent": 1,
         "externalization": {
             "enabled": retention is not CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS,
             "delete_on_cancellation": retention is not CheckpointRetention.RETAIN_ON_CANCELLATION,
         },
-        "state_backend": str(store).rpartition(".")[2],
+        "state_backend": store,
         "checkpoint_storage": "FileSystemCheckpointStorage",
         "unaligned_checkpoints": False,
         "tolerable_failed_checkpoints": 0,
         "aligned_checkpoint_timeout": 0,
         "checkpoints_after_tasks_finish": True,
-        "state_changelog_enabled": False,
+        "state_changelog_enabled": changelog,
+        # Spark writes a snapshot after so many changes, not after so long.
         "changelog_periodic_materialization_interval": NEVER,
-        "changelog_storage": "none",
+        "changelog_storage": "FileSystemCheckpointStorage" if changelog else "none",
     }
+
+
+def state_store(job: JobView, spark: Mapping[str, str]) -> tuple[str, bool]:
+    """What keeps the state, and whether it writes changes rather than snapshots: as the session has told, else as it will."""
+    told: Mapping[str, Any] = job.progress.get("state_store") or {}
+    provider = str(told.get("provider") or spark.get(STATE_STORE, DEFAULT_STATE_STORE))
+    changelog = str(spark.get(CHANGELOG, DEFAULT_CHANGELOG)).lower() == "true"
+    return provider.rpartition(".")[2], bool(told.get("changelog", changelog)) and _ROCKSDB in provider
 
 
 def _interval(sink: Mapping[str, Any], settings: Mapping[str, Any]) -> int:

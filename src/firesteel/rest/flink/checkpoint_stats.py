@@ -1,17 +1,17 @@
 """Checkpoints of a stream: each batch that a sink has committed is one, and savepoints are the ones that somebody asked for.
 
-Spark keeps no statistics of them. What is known is the last batch of each sink, how many there were before, and the savepoints
-whose operations are still remembered; a checkpoint's number is the number of its batch.
+Spark keeps no statistics of them. What is known are the last batches of the sink that is furthest, how many there were before,
+and the savepoints whose operations are still remembered; a checkpoint's number is the number of its batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
+from firesteel.driver.committed import Batch, Committed, Origin
 from firesteel.rest.flink.states import NOT_YET, ms, ms_or
 from firesteel.rest.flink.view import JobView
 from firesteel.rest.security.masking import mask_text
@@ -19,8 +19,6 @@ from firesteel.stores.operations import Operation, OperationKind, OperationStatu
 
 SAVEPOINTS_FROM = 2**32
 """Savepoints have numbers too, above those that batches have. They come from the trigger id, so every leader has the same."""
-
-MOST_IN_HISTORY = 10
 
 
 class Counts(TypedDict):
@@ -41,6 +39,8 @@ class Checkpoint:
     """NOT_YET unless it is complete."""
     duration: int
     path: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by sink, of a savepoint. Of a batch Spark does not say."""
     failed_at: int = NOT_YET
     failure: str = ""
     kind: str = "CHECKPOINT"
@@ -49,24 +49,31 @@ class Checkpoint:
     def savepoint(self) -> bool:
         return self.kind != "CHECKPOINT"
 
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
+    id: int
     at: int
     path: str
+    savepoint: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHistory:
     batches: tuple[Checkpoint, ...]
-    """The last committed batch of the sink that is furthest; empty before the first."""
+    """The last ones that the sink that is furthest has committed, newest first; empty before the first."""
     savepoints: tuple[Checkpoint, ...]
     """Newest first."""
     committed: int
-    """Batches, of the sink that is furthest."""
-    restarts: int
+    """Batches, of the sink that is furthest, over all attempts of the job."""
+    restores: int = 0
+    """Attempts that went on from something."""
     restored: Restored | None = None
-    """The savepoint that the job went on from, when that was the last thing that it went on from."""
+    """What the last of them went on from."""
 
     def last_batch(self) -> Checkpoint | None:
         return self.batches[0] if self.batches else None
@@ -87,8 +94,7 @@ class CheckpointHistory:
         of_status = {s: sum(c.status == s for c in self.savepoints) for s in ("IN_PROGRESS", "COMPLETED", "FAILED")}
         completed = self.committed + of_status["COMPLETED"]
         return {
-            # Every attempt but the first goes on from the last committed batch, and the first from the savepoint.
-            "restored": (self.restarts if self.committed else 0) + (self.restored is not None),
+            "restored": self.restores,
             "total": completed + of_status["IN_PROGRESS"] + of_status["FAILED"],
             "in_progress": of_status["IN_PROGRESS"],
             "completed": completed,
@@ -104,33 +110,31 @@ def has_checkpoints(job: JobView) -> bool:
 
 def checkpoint_history(job: JobView, operations: Sequence[Operation], directory: str) -> CheckpointHistory:
     """`directory` is where the job's checkpoints are."""
-    sinks: Mapping[str, Mapping[str, Any]] = job.progress.get("sinks") or {}
-    told = [s for s in sinks.values() if s.get("batch") is not None]
-    furthest = max(told, key=lambda s: s["batch"], default=None)
-    batches: tuple[Checkpoint, ...] = ()
-    if furthest is not None:
-        acknowledged = ms(job.progress.get("updated_at") or job.at)
-        duration = int(furthest.get("duration_ms") or 0)
-        batch = Checkpoint(
-            furthest["batch"], "COMPLETED", acknowledged - duration, acknowledged, duration, mask_text(directory)
-        )
-        batches = (batch,)
+    logs = [Committed.from_json(log) for log in job.checkpoints.values()]
+    furthest = max(logs, key=lambda log: (log.last, log.restores), default=Committed())
+    path = mask_text(directory)
     savepoints = (_savepoint(o, job) for o in operations if _is_savepoint(o))
     return CheckpointHistory(
-        batches,
+        tuple(_batch(b, path) for b in reversed(furthest.recent)),
         tuple(sorted(savepoints, key=lambda c: c.triggered, reverse=True)),
-        0 if furthest is None else furthest["batch"] + 1,
-        job.data["restarts"],
-        _restored(job),
+        furthest.count,
+        furthest.restores,
+        None if furthest.restored is None else _restored(furthest.restored, path),
     )
 
 
-def _restored(job: JobView) -> Restored | None:
-    restore: Mapping[str, Any] | None = (job.graph.get("settings") or {}).get("restore")
-    begun = job.timestamps["RUNNING"]
-    if restore is None or not begun or job.data["restarts"]:
-        return None
-    return Restored(begun, mask_text(restore["path"]))
+def _batch(batch: Batch, path: str) -> Checkpoint:
+    acknowledged = ms(batch.at)
+    return Checkpoint(
+        batch.number, "COMPLETED", acknowledged - batch.duration_ms, acknowledged, batch.duration_ms, path
+    )
+
+
+def _restored(origin: Origin, directory: str) -> Restored:
+    """A savepoint has the number that it had in the job that it is of, where that is known; a batch has its own."""
+    number = savepoint_number(origin.trigger) if origin.trigger else origin.batch
+    path = mask_text(origin.savepoint) if origin.savepoint else directory
+    return Restored(number, ms(origin.at), path, bool(origin.savepoint))
 
 
 def _is_savepoint(operation: Operation) -> bool:
@@ -150,10 +154,16 @@ def _savepoint(operation: Operation, job: JobView) -> Checkpoint:
         ended if completed else NOT_YET,
         (job.now if ended == NOT_YET else ended) - started,
         mask_text(str(operation.result.get("location") or "")),
+        _sizes(operation),
         failed_at=ended if operation.status is OperationStatus.FAILED else NOT_YET,
         failure=mask_text(operation.error),
         kind="SYNC_SAVEPOINT" if operation.kind is OperationKind.STOP else "SAVEPOINT",
     )
+
+
+def _sizes(operation: Operation) -> dict[str, int]:
+    sizes = operation.result.get("sizes")
+    return {name: size for name, size in sizes.items() if isinstance(size, int)} if isinstance(sizes, dict) else {}
 
 
 def savepoint_number(trigger_id: str) -> int:

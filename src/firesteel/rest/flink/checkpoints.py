@@ -20,7 +20,7 @@ from firesteel.rest.flink.checkpoint_messages import (
     render_checkpoints,
     render_subtasks,
 )
-from firesteel.rest.flink.checkpoint_stats import MOST_IN_HISTORY, Checkpoint, has_checkpoints
+from firesteel.rest.flink.checkpoint_stats import Checkpoint, has_checkpoints
 from firesteel.rest.flink.contract import ERRORS, VertexIdParam
 from firesteel.rest.flink.reading import read_history, read_job
 from firesteel.rest.flink.view import JobView
@@ -38,7 +38,7 @@ async def show_checkpoints(context: Context, caller: CallerParam, job_id: JobIdP
     history = await read_history(context, job)
     if history is None:
         raise HttpError(404, "Checkpointing has not been enabled.")
-    return answer(render_checkpoints(job, history, MOST_IN_HISTORY))
+    return answer(render_checkpoints(job, history, context.configuration.web.checkpoints_history))
 
 
 @router.get("/config", response_model=CheckpointConfigMessage, summary="How a stream makes checkpoints")
@@ -68,9 +68,9 @@ async def show_subtasks(
     context: Context, caller: CallerParam, job_id: JobIdParam, checkpoint: CheckpointParam, vertex: VertexIdParam
 ) -> Response:
     job, found = await _find(context, caller, job_id, checkpoint)
-    if job.vertex(vertex) is None:
+    if (task := job.vertex(vertex)) is None:
         raise HttpError(404, f"There is no checkpoint statistics for task {vertex}.")
-    return answer(render_subtasks(found))
+    return answer(render_subtasks(found, task))
 
 
 async def _find(context: RestContext, caller: Caller, job_id: JobID, number: int) -> tuple[JobView, Checkpoint]:

@@ -152,11 +152,16 @@ CHECKPOINTS: tuple[Row, ...] = (
     _yes(
         "GET",
         f"{_JOB}/checkpoints",
-        "each committed batch is a checkpoint; in the history are the last one and the savepoints",
-        "Sizes are 0, as Spark does not tell them; savepoints have numbers above 4294967296",
+        "each committed batch is a checkpoint; counts and history go on over restarts and leaders, and `restored` is what the "
+        "last attempt went on from",
+        "Only savepoints have a size, as Spark does not tell that of a batch; savepoints have numbers above 4294967296",
     ),
-    _yes("GET", f"{_JOB}/checkpoints/config", "interval, guarantee and state store of the stream"),
-    _yes("GET", _CHECKPOINT, "one that is in the history"),
+    _yes(
+        "GET",
+        f"{_JOB}/checkpoints/config",
+        "interval, guarantee, and the state store that the stream's session has; the timeout is -1, as there is none",
+    ),
+    _yes("GET", _CHECKPOINT, "one of the last 50"),
     _yes("GET", f"{_CHECKPOINT}/subtasks/{{vertexid}}", "the same for a vertex and its one subtask"),
 )
 
@@ -184,7 +189,7 @@ VERTICES: tuple[Row, ...] = (
     _yes("GET", f"{_VERTEX}/subtasks/metrics", "the same over the one subtask"),
     _yes("GET", _SUBTASK, "the current attempt"),
     _yes("GET", f"{_SUBTASK}/metrics", "as for the vertex"),
-    _yes("GET", _ATTEMPT, "one attempt, as long as it is the current one or its failure is remembered"),
+    _yes("GET", _ATTEMPT, "one attempt: the current one or one of the 16 before it"),
     _empty("GET", f"{_ATTEMPT}/accumulators", _NO_ACCUMULATORS),
 )
 

@@ -106,6 +106,12 @@ class JobView:
         return progress
 
     @property
+    def checkpoints(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of the committed batches of each sink (`driver.committed`), over all attempts."""
+        logs: Mapping[str, Mapping[str, Any]] = self.data.get("checkpoints") or {}
+        return logs
+
+    @property
     def parallelism(self) -> int | None:
         """None: Spark decides."""
         return self.data.get("parallelism")
