@@ -118,6 +118,7 @@ def test_failing_user_code_is_told_clearly(
     failure = run.record.failure
     assert failure is not None
     assert failure.kind is kind, failure
+    assert failure.vertex == (None if kind is FailureKind.KILLED else "b")
     assert re.search(message, failure.message), failure.message
     assert "JVM stacktrace" not in failure.message
     assert not (tmp_path / "o" / "_SUCCESS").exists()
@@ -147,7 +148,7 @@ def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
     )
     failure = cluster.run_graph(graph).record.failure
     assert failure is not None
-    assert (failure.kind, failure.error_class) == (FailureKind.DATA, "CAST_INVALID_INPUT")
+    assert (failure.kind, failure.error_class, failure.vertex) == (FailureKind.DATA, "CAST_INVALID_INPUT", "b")
 
 
 def test_restart_strategy_tries_again_and_succeeds(cluster: Cluster, tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ class FlinkWorld:
             attempt=1,
             deployed=True,
             engine_id=ENGINE,
+            endpoint=ADDRESS,
             status=JobStatus.RUNNING,
             timestamps=stamps,
         )

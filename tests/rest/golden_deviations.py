@@ -38,11 +38,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "Flink's dashboard reads `host`, which Flink 2.3 does not send; both are sent",
     ),
     Deviation(
-        "get_jobs_JOBID_vertices_VERTEXID_backpressure_running",
-        r"\$\.(backpressureLevel|backpressure-level|end-timestamp|subtasks): is missing",
-        "nobody measures back pressure: the answer is always that of no data",
-    ),
-    Deviation(
         "get_jobs_JOBID_jobmanager_environment_*",
         r"\$\.(classpath|jvm\.options): is empty",
         "the node is no JVM; arguments and variables of a process may hold secrets and are not shown",

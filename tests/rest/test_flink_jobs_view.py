@@ -13,6 +13,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.execution_graph import bare, execution_graph
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.jobmaster.past import Past, PastAttempt
 from firesteel.rest.flink.details import (
     failure_words,
     render_config,
@@ -49,7 +50,7 @@ def view(
     graph = graph or batch_graph("etl")
     state = state or JobState(NoRestart(), attempt=1, status=JobStatus.RUNNING, engine_id="e1", timestamps=STAMPS)
     data = execution_graph(submission_of(graph, JOB), state, progress or {}, now=now, result=result)
-    return JobView(data, now, counted or {}, "127.0.0.1:4040")
+    return JobView(data, now, counted or {})
 
 
 def result_of(status: JobStatus, *, failure: Failure | None = None) -> JobResult:
@@ -132,16 +133,23 @@ def test_times_of_a_finished_job() -> None:
 
 def restarted(status: JobStatus, attempt: int) -> JobView:
     entries = tuple(ExceptionEntry(FAILURE, 1000.0 + n, n, {"type": "USER_ERROR"}) for n in (1, 2))
-    return view(state=JobState(NoRestart(), attempt=attempt, status=status, timestamps=STAMPS, exceptions=entries))
+    past = Past()
+    for n in (1, 2):
+        past = past.after(PastAttempt(n, 999.5 + n, 1000.0 + n, f"e{n}", f"10.0.0.{n}:15002"), {})
+    place = {"engine_id": "e3", "endpoint": "10.0.0.3:15002", "started_at": 1003.0}
+    state = JobState(NoRestart(), attempt=attempt, status=status, timestamps=STAMPS, exceptions=entries, past=past)
+    return view(state=replace(state, **place))  # type: ignore[arg-type]
 
 
 def test_attempts_of_the_job_are_attempts_of_the_subtask() -> None:
     executions = restarted(JobStatus.RUNNING, 3).vertices[0].executions
-    assert [(e.attempt, e.state, e.end) for e in executions] == [
-        (2, "RUNNING", -1),
-        (1, "FAILED", 1_002_000),
-        (0, "FAILED", 1_001_000),
+    assert [(e.attempt, e.state, e.start, e.end, e.endpoint, e.engine_id) for e in executions] == [
+        (2, "RUNNING", 1_003_000, -1, "10.0.0.3:15002", "e3"),
+        (1, "FAILED", 1_001_500, 1_002_000, "10.0.0.2:15002", "e2"),
+        (0, "FAILED", 1_000_500, 1_001_000, "10.0.0.1:15002", "e1"),
     ]
+    earlier = render_execution(restarted(JobStatus.RUNNING, 3).vertices[0], executions[2])
+    assert (earlier["duration"], earlier["status-duration"]["RUNNING"]) == (500, 500)
 
 
 def test_while_it_waits_to_restart_the_failed_attempt_is_the_current_one() -> None:
@@ -158,7 +166,7 @@ def test_rows_belong_to_the_current_attempt() -> None:
     job = replace(restarted(JobStatus.RUNNING, 3), counted={SOURCE: 7})
     source = job.vertices[0]
     assert render_execution(source, source.executions[0])["metrics"]["write-records"] == 7
-    assert render_execution(source, source.executions[1])["metrics"]["write-records-complete"] is False
+    assert render_execution(source, source.executions[1])["metrics"]["write-records"] == 0
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------
@@ -168,10 +176,29 @@ def metrics(job: JobView) -> dict[str, tuple[int | None, int | None, int | None]
     return {v.name: (v.io.read_records, v.io.write_records, v.io.read_bytes) for v in job.vertices}
 
 
-def test_nothing_is_claimed_that_is_not_known() -> None:
+def complete(job: JobView) -> set[bool]:
+    messages = [dict(v.io.message()) for v in job.vertices]
+    return {bool(v) for message in messages for k, v in message.items() if k.endswith("-complete")}
+
+
+def test_what_a_batch_job_may_still_tell_is_being_loaded() -> None:
     assert set(metrics(view()).values()) == {(None, None, None)}
-    message = view().vertices[0].io.message()
-    assert not any(v for k, v in message.items() if k.endswith("-complete"))
+    assert complete(view()) == {False}
+
+
+@pytest.mark.parametrize("status", [s for s in JobStatus if s is not JobStatus.RUNNING])
+def test_what_nobody_will_ever_tell_is_not_being_loaded(status: JobStatus) -> None:
+    assert complete(view(state=JobState(NoRestart(), attempt=1, status=status, timestamps=STAMPS))) == {True}
+
+
+def test_a_stream_without_a_batch_has_read_nothing() -> None:
+    assert complete(view(stream_graph("s"))) == {True}
+
+
+def test_sinks_write_what_they_read_where_spark_does_not_count() -> None:
+    progress = stream_progress(3, 1005.0)
+    del progress["sinks"][SINK]["output_rows"]
+    assert metrics(view(stream_graph("s"), progress=progress)) == {SOURCE: (860, 860, None), SINK: (860, 860, None)}
 
 
 def test_rows_of_a_stream_come_from_its_queries() -> None:
@@ -181,7 +208,7 @@ def test_rows_of_a_stream_come_from_its_queries() -> None:
 
 def test_rows_of_a_batch_come_from_operators_and_bytes_from_the_plan() -> None:
     job = view(progress=batch_progress(1005.0), counted={SOURCE: 100, SINK: 10})
-    assert metrics(job) == {SOURCE: (100, 100, 924), "agg": (100, None, None), SINK: (10, 10, None)}
+    assert metrics(job) == {SOURCE: (100, 100, 924), "agg": (100, 10, None), SINK: (10, 10, None)}
 
 
 def test_exact_rows_of_a_stream_win() -> None:

@@ -38,7 +38,7 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             first = error.problems[0]
             return Failure(FailureKind.INVALID_PIPELINE, str(error), first.vertex, kind)
         case EngineLostError():
-            return Failure(FailureKind.ENGINE_LOST, text, vertex)
+            return Failure(FailureKind.ENGINE_LOST, text)
         case QueryStoppedError():
             return Failure(FailureKind.KILLED, text, vertex)
         case SystemExit():
@@ -56,7 +56,7 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
     if any(sign in str(error) for sign in _MEMORY_SIGNS):
         return Failure(FailureKind.OUT_OF_MEMORY, text, vertex, kind, trace)
     if "StatusCode.UNAVAILABLE" in str(error) or "SESSION_CHANGED" in kind or "RETRIES_EXCEEDED" in kind:
-        return Failure(FailureKind.ENGINE_LOST, text, vertex, kind)
+        return Failure(FailureKind.ENGINE_LOST, text, error_class=kind)
     if kind.split(".")[0] in _DATA_CLASSES:
         return Failure(FailureKind.DATA, text, vertex, kind, trace)
     name = type(error).__name__

@@ -7,7 +7,6 @@ Python traceback; the source whose files could not be read; else the sink whose 
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from pathlib import Path
 
@@ -20,36 +19,17 @@ _LEAST = 4
 """Characters: what is shorter stands in too many queries."""
 
 
-def note_vertex(error: BaseException, name: str) -> None:
-    """`name` is where the error came from, for certain; what was noted first stays."""
-    with contextlib.suppress(AttributeError, TypeError):  # a class of its own, without room for it
-        if not hasattr(error, "firesteel_vertex"):
-            error.firesteel_vertex = name  # type: ignore[attr-defined]
-
-
-def note_sink(error: BaseException, name: str) -> None:
-    """The error came up in the query of this sink."""
-    with contextlib.suppress(AttributeError, TypeError):
-        error.firesteel_sink = name  # type: ignore[attr-defined]
-
-
-def sink_of(error: BaseException) -> str | None:
-    return getattr(error, "firesteel_sink", None)
-
-
 def vertex_of(error: BaseException, graph: JobGraph) -> str | None:
-    """None when nothing tells, as of an engine that is gone."""
-    if (noted := getattr(error, "firesteel_vertex", None)) is not None:
-        return str(noted)
-    sink = sink_of(error)
+    """None when nothing tells, as of a driver that could not reach its engine."""
+    if (compiled := getattr(error, "firesteel_vertex", None)) is not None:
+        return str(compiled)
+    sink: str | None = getattr(error, "firesteel_sink", None)
     text = str(error)
     near = _upstream(graph, sink) if sink in graph.by_name else set(graph.by_name)
     for candidates in (_by_query(graph, text), _by_function(graph, text), _by_path(graph, text)):
         if len(found := candidates & near) == 1:
             return found.pop()
-    if sink is not None:
-        return sink
-    return graph.script.name if graph.script is not None else None
+    return sink or None
 
 
 def _by_query(graph: JobGraph, text: str) -> set[str]:

@@ -47,8 +47,13 @@ def is_event(event: Any) -> bool:
         case "origin":
             return committed.is_origin(event)
         case "batch":
-            counts = event.get("vertices") or {}
-            return isinstance(counts, dict) and all(isinstance(n, int | None) for n in counts.values())
+            counts, reads = event.get("vertices") or {}, event.get("reads") or {}
+            return (
+                isinstance(counts, dict)
+                and all(isinstance(n, int | None) for n in counts.values())
+                and isinstance(reads, dict)
+                and all(isinstance(n, int) for n in reads.values())
+            )
         case "so-far":
             view = event["view"]
             sinks, counts, logs = view.get("sinks"), view.get("vertices"), view.get("checkpoints")
@@ -146,6 +151,9 @@ class ProgressView:
         written = event.get("output_rows", -1)
         if written >= 0:  # Spark says -1 for sinks that do not count
             sink["output_rows"] = sink.get("output_rows", 0) + written
+        for name, rows in (event.get("reads") or {}).items():
+            reads = sink.setdefault("reads", {})
+            reads[name] = reads.get(name, 0) + rows
         for name, rows in (event.get("vertices") or {}).items():
             self._vertices[name] = self._vertices.get(name, 0) + (rows or 0)
 

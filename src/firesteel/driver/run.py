@@ -21,8 +21,10 @@ from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.claim import NOT_MINE
 from firesteel.driver.failure import classify
 from firesteel.driver.harvest_budget import book_of, worth_counting
+from firesteel.driver.places import vertex_of
 from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
+from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Mode, runs_user_code
 from firesteel.processes import ProcessIdentity
@@ -58,7 +60,7 @@ def main(args: dict[str, Any]) -> int:
     except Cancelled:
         result = _record(directory, log, AttemptResult(AttemptState.CANCELED, ended_at=time.time()))
     except BaseException as error:
-        failure = classify(error)
+        failure = classify(error, work.place_of(error))
         failure = dataclasses.replace(failure, message=in_own_lines(failure.message, work.queries))
         if failure.traceback:
             sys.stderr.write(failure.traceback)
@@ -76,6 +78,13 @@ class _Work:
     """For the threads that look after it."""
     queries: list[str] = dataclasses.field(default_factory=list)
     """Of its graph, once that is known."""
+
+    def place_of(self, error: BaseException) -> str | None:
+        """The vertex that an error came from; None when nothing tells."""
+        try:
+            return vertex_of(error, self.directory.read_spec().graph)
+        except FiresteelError:
+            return None
 
 
 _WORK: list[_Work] = []

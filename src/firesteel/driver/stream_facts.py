@@ -6,11 +6,13 @@ Nothing depends on it but what is shown: the queries find all of this by themsel
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from firesteel.driver import checkpoints
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.errors import FiresteelError
+from firesteel.jobgraph.model import JobGraph, Source, inputs_of
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.savepoint.naming import plain
 from firesteel.savepoint.take import find
@@ -32,6 +34,26 @@ def tell_origins(spec: AttemptSpec, log: EventLog, *, restored: bool) -> None:
             batch = checkpoints.batches(sink, spec).committed
             if batch != checkpoints.NONE or savepoint:
                 log.emit("origin", vertex=sink.name, batch=batch, **savepoint)
+
+
+def rows_by_source(graph: JobGraph, sink: str, sources: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What a batch has read, by vertex, where Spark's names of its sources leave no doubt."""
+    todo, found = [sink], dict[str, Source]()
+    while todo:
+        vertex = graph.by_name[todo.pop()]
+        if isinstance(vertex, Source) and not vertex.static:
+            found[vertex.name] = vertex
+        todo += inputs_of(vertex)
+    if len(found) == 1:
+        return {next(iter(found)): sum(s.get("numInputRows") or 0 for s in sources)}
+    rows: dict[str, int] = {}
+    for name, vertex in found.items():
+        marks = [m for m in (vertex.path, vertex.table, vertex.options.get("subscribe")) if m]
+        matching = [s for s in sources if any(m.rstrip("/*") in str(s.get("description", "")) for m in marks)]
+        if len(matching) == 1:
+            rows[name] = matching[0].get("numInputRows") or 0
+    places = [(v.path, v.table) for v in found.values()]
+    return rows if len(set(places)) == len(places) else {}
 
 
 def _trigger_id(savepoint: str) -> str:

@@ -67,7 +67,7 @@ def run(
                 writer.claim(output, spec.attempt.job_id)
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
         endless = {s.name for s in spec.graph.sinks if _trigger_of(s, spec.graph) != AVAILABLE_NOW}
-        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph), endless=endless)
+        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph), endless=endless, graph=spec.graph)
         watch.run()
     except BaseException:
         # Whatever it was is raised again below. A query that cannot be stopped here ends with the session, which the leader
@@ -206,11 +206,19 @@ class _Watch:
     """Follows the queries of an attempt to their end, and brings them there when a stop is asked for."""
 
     def __init__(
-        self, queries: dict[str, Any], log: EventLog, stop: StopSwitch, *, poll: float, endless: Collection[str] = ()
+        self,
+        queries: dict[str, Any],
+        log: EventLog,
+        stop: StopSwitch,
+        *,
+        poll: float,
+        endless: Collection[str] = (),
+        graph: JobGraph | None = None,
     ) -> None:
         """`endless`: sinks whose queries do not end by themselves."""
         self._open = dict(queries)
         self._endless = endless
+        self._graph = graph
         self._poll = poll
         self._log = log
         self._stop = stop
@@ -247,7 +255,7 @@ class _Watch:
 
     def _tell(self, name: str, progress: dict[str, Any]) -> None:
         batch: int = progress["batchId"]
-        if _tell(self._log, name, progress):
+        if _tell(self._log, name, progress, self._graph):
             self._seen[name] = self.committed[name] = batch
         else:
             # An idle trigger reports the coming batch, which will be reported again once it is there.
@@ -313,7 +321,7 @@ def _as_dict(progress: Any) -> dict[str, Any]:
     return data
 
 
-def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> bool:
+def _tell(log: EventLog, name: str, progress: dict[str, Any], graph: JobGraph | None) -> bool:
     """Write a batch down; False when the report is of a trigger that found nothing to do."""
     sources = progress.get("sources") or []
     # PySpark's progress object computes the totals in properties; what is in its dictionary are the sources.
@@ -332,6 +340,7 @@ def _tell(log: EventLog, name: str, progress: dict[str, Any]) -> bool:
         output_rows=(progress.get("sink") or {}).get("numOutputRows", -1),
         state_rows=sum(s.get("numRowsTotal", 0) for s in progress.get("stateOperators", [])),
         watermark=(progress.get("eventTime") or {}).get("watermark"),
+        reads=stream_facts.rows_by_source(graph, name, sources) if graph else {},
         sources=[{"description": s.get("description", ""), "rows": s.get("numInputRows") or 0} for s in sources],
         vertices={k: dict(v.asDict() if hasattr(v, "asDict") else v).get(ROWS) for k, v in observed.items()},
     )

@@ -17,6 +17,9 @@ KEPT_ATTEMPTS = 16
 _ADDED_UP = ("rows", "output_rows", "busy_ms")
 """Of a sink of a stream: each attempt goes on where the last one ended. Batch jobs, which begin again, do not tell these."""
 
+_READS = "reads"
+"""Rows by source, of those too."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
@@ -34,7 +37,7 @@ class Past:
     """Oldest first; the last ones only."""
     until: int = 0
     """The last attempt that is a part of this."""
-    sinks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     vertices: Mapping[str, int] = field(default_factory=dict)
     checkpoints: Mapping[str, Committed] = field(default_factory=dict)
 
@@ -44,10 +47,7 @@ class Past:
             return self
         attempts = (*self.attempts, attempt)[-KEPT_ATTEMPTS:]
         whole = self.with_progress(attempt.number, progress)
-        sinks = {
-            name: {k: v for k in _ADDED_UP if isinstance(v := told.get(k), int)}
-            for name, told in (whole.get("sinks") or {}).items()
-        }
+        sinks = {name: _totals(told) for name, told in (whole.get("sinks") or {}).items()}
         return replace(
             self,
             attempts=attempts,
@@ -64,7 +64,10 @@ class Past:
         sinks = {name: dict(told) for name, told in (progress.get("sinks") or {}).items()}
         for name, totals in self.sinks.items():
             sink = sinks.setdefault(name, {})
-            sink.update({k: sink.get(k, 0) + v for k, v in totals.items()})
+            sink.update({k: sink.get(k, 0) + v for k, v in totals.items() if k in _ADDED_UP})
+            if earlier := totals.get(_READS):
+                reads = sink.get(_READS) or {}
+                sink[_READS] = {n: earlier.get(n, 0) + reads.get(n, 0) for n in {**earlier, **reads}}
         vertices = dict(progress.get("vertices") or {})
         for name, rows in self.vertices.items():
             vertices[name] = vertices.get(name, 0) + rows
@@ -107,6 +110,13 @@ class Past:
 NO_PAST = Past()
 
 
+def _totals(told: Mapping[str, Any]) -> dict[str, Any]:
+    totals: dict[str, Any] = {k: v for k in _ADDED_UP if isinstance(v := told.get(k), int)}
+    if isinstance(reads := told.get(_READS), Mapping):
+        totals[_READS] = dict(reads)
+    return totals
+
+
 def _trimmed(logs: Mapping[str, Any]) -> dict[str, Committed]:
     """Single batches are shown of the sink that is furthest only, and records have to stay small."""
     read = {name: Committed.from_json(log) for name, log in logs.items()}
@@ -117,7 +127,7 @@ def _trimmed(logs: Mapping[str, Any]) -> dict[str, Committed]:
 def _without_totals(progress: Mapping[str, Any]) -> dict[str, Any]:
     """Of an attempt whose totals are counted already."""
     sinks = {
-        name: {k: v for k, v in told.items() if k not in _ADDED_UP}
+        name: {k: v for k, v in told.items() if k not in _ADDED_UP and k != _READS}
         for name, told in (progress.get("sinks") or {}).items()
     }
     return {**progress, "sinks": sinks, "vertices": {}, "checkpoints": {}}

@@ -6,6 +6,7 @@ plan without a round trip; a vertex with several becomes a view of the session, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,8 @@ def compile_graph(
         except InvalidPipelineError:
             raise
         except Exception as error:
+            with contextlib.suppress(AttributeError):  # a class of the user's, without room for it
+                error.firesteel_vertex = vertex.name  # type: ignore[attr-defined]
             raise locate(compiled, error, fallback=vertex.name) from error
     return compiled
 

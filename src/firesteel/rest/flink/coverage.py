@@ -102,9 +102,10 @@ JOBS: tuple[Row, ...] = (
     _yes(
         "GET",
         f"{_JOB}/exceptions",
-        "the failures of its attempts, newest first, with their labels; the stack is the user's own frames",
+        "the failures of its attempts, newest first, with their labels, vertex and engine where they are known; the stack is "
+        "the user's own frames",
     ),
-    _yes("GET", f"{_JOB}/plan", "the job graph; where Spark shuffles is not in it"),
+    _yes("GET", f"{_JOB}/plan", "the job graph"),
     _yes("GET", f"{_JOB}/metrics", "restarts, times in states, and of a stream its checkpoints"),
     _yes("GET", f"{_JOB}/jobmanager/config", "as `/jobmanager/config`"),
     _yes(
@@ -175,14 +176,18 @@ VERTICES: tuple[Row, ...] = (
     ),
     _yes("GET", f"{_VERTEX}/taskmanagers", "the engine that the job is on"),
     _empty("GET", f"{_VERTEX}/accumulators", _NO_ACCUMULATORS),
-    _empty(
+    _yes(
         "GET",
         f"{_VERTEX}/backpressure",
-        "a batch begins when the last one is done, so nothing presses back",
-        "Always the answer of no data, `deprecated`",
+        "how busy the queries that the vertex is in were in the last minute",
+        "A batch begins when the last one is done, so nothing presses back: the ratio of back pressure is 0",
     ),
     _empty("GET", f"{_VERTEX}/flamegraph", "the answer of flame graphs that are disabled"),
-    _yes("GET", f"{_VERTEX}/metrics", "records, bytes, rate, state rows and watermark, as far as they are known"),
+    _yes(
+        "GET",
+        f"{_VERTEX}/metrics",
+        "records, bytes, rates, busy time, state rows and watermark, as far as they are known",
+    ),
     _empty("GET", f"{_VERTEX}/jm-operator-metrics", "there are no operator coordinators"),
     _yes("GET", f"{_VERTEX}/watermarks", "of a stream, the lowest watermark of the queries that the vertex is in"),
     _empty("GET", f"{_VERTEX}/subtasks/accumulators", _NO_ACCUMULATORS),

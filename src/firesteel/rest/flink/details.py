@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NotRequired
 
@@ -195,6 +196,23 @@ def failure_words(failure: Mapping[str, Any]) -> tuple[str, str, str]:
     """Class, message and stack trace of a failure, with secrets masked."""
     error_class = failure.get("root_cause") or failure.get("error_class") or failure["kind"]
     where = f" in vertex '{failure['vertex']}'" if failure.get("vertex") else ""
-    message = mask_text(f"{failure['kind']}{where}: {failure['message']}")
+    said = _without_class(str(failure["message"]), str(error_class), str(failure["kind"]))
+    message = mask_text(f"{failure['kind']}{where}: {said}")
     traceback = mask_text(str(failure.get("traceback") or ""))
-    return str(error_class), message, f"{error_class}: {message}\n{traceback}"
+    # The kind is the class where Spark has none.
+    first = message if error_class == failure["kind"] else f"{error_class}: {message}"
+    return str(error_class), message, f"{first}\n{traceback}"
+
+
+_WRAPPED = re.compile(r"^(?:\([\w.$]+\)\s*)?(?:\[STREAM_FAILED\]\s*)?")
+"""What PySpark and a failed query put before the error that they are about."""
+
+
+def _without_class(message: str, error_class: str, kind: str) -> str:
+    """The message without the words that stand before it anyway."""
+    message = message.removeprefix(f"{kind}: ")
+    bare = _WRAPPED.sub("", message, count=1)
+    for word in (f"[{error_class}]", f"{error_class}:"):
+        if bare.startswith(word):
+            return bare.removeprefix(word).lstrip()
+    return message

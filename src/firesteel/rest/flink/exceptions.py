@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from firesteel.failure import FailureKind
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context
 from firesteel.rest.flink.contract import ERRORS, bad_query
@@ -19,6 +20,7 @@ from firesteel.rest.flink.view import UNASSIGNED, JobView
 from firesteel.rest.params import JobIdParam
 
 DEFAULT_MOST = 20
+_OF_A_PROGRAM = {k.value for k in (FailureKind.USER_CODE, FailureKind.IMPORT, FailureKind.DATA, FailureKind.EXIT_CODE)}
 
 
 class ExceptionInfo(TypedDict):
@@ -61,13 +63,23 @@ def _entry(job: JobView, failure: Mapping[str, Any]) -> ExceptionInfo:
         "failureLabels": dict(failure["labels"]),
         "concurrentExceptions": [],
     }
-    if failure["vertex"]:
-        attempt = max(0, failure["attempt"] - 1)
-        here = attempt == job.current_attempt
-        entry["taskName"] = f"{failure['vertex']} (1/1) - execution #{attempt}"
-        entry["endpoint"] = job.endpoint if here else UNASSIGNED
-        entry["taskManagerId"] = job.engine_id if here else UNASSIGNED
+    attempt = max(0, failure["attempt"] - 1)
+    if (vertex := _vertex(job, failure)) is not None:
+        entry["taskName"] = f"{vertex} (1/1) - execution #{attempt}"
+    engine_id, endpoint = job.location(attempt) if failure["attempt"] else (UNASSIGNED, UNASSIGNED)
+    if vertex is not None or engine_id != UNASSIGNED:
+        entry["endpoint"] = endpoint
+        entry["taskManagerId"] = engine_id
     return entry
+
+
+def _vertex(job: JobView, failure: Mapping[str, Any]) -> str | None:
+    """Where it failed. Whatever the code of a program raises is the program's; what became of its process is not."""
+    if failure["vertex"]:
+        return str(failure["vertex"])
+    if failure["kind"] in _OF_A_PROGRAM:
+        return next((v.name for v in job.vertices if v.data["kind"] == "script"), None)
+    return None
 
 
 def parse_labels(text: str | None) -> dict[str, str]:
@@ -96,5 +108,5 @@ async def exceptions(
 ) -> Response:
     """Failures of the job's attempts, newest first, with the labels that the enrichers gave them."""
     wanted = parse_labels(labels)
-    job = await read_job(context, caller, job_id, located=True)
+    job = await read_job(context, caller, job_id)
     return answer(render_exceptions(job, most, wanted))

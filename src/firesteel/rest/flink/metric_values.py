@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from firesteel.dispatcher.gateway import JobOverview
+from firesteel.rest.flink.busyness import busy_share_of
 from firesteel.rest.flink.checkpoint_stats import CheckpointHistory
 from firesteel.rest.flink.states import ms
 from firesteel.rest.flink.view import JobView, VertexView
@@ -64,16 +65,49 @@ def job_metrics(job: JobView, checkpoints: CheckpointHistory | None) -> dict[str
 def subtask_metrics(vertex: VertexView) -> dict[str, float]:
     """Names are Flink's; what is not known has none."""
     io = vertex.io
-    counted = {"numRecordsIn": io.read_records, "numRecordsOut": io.write_records, "numBytesIn": io.read_bytes}
+    counted = {
+        "numRecordsIn": io.read_records,
+        "numRecordsOut": io.write_records,
+        "numBytesIn": io.read_bytes,
+        "numBytesOut": io.write_bytes,
+    }
     values: dict[str, float] = {name: value for name, value in counted.items() if value is not None}
+    values |= _rates(vertex) | _times(vertex)
     told: Mapping[str, Any] = (vertex.job.progress.get("sinks") or {}).get(vertex.name) or {}
-    if told.get("rows_per_second") is not None:
-        values["numRecordsInPerSecond"] = told["rows_per_second"]
     if told.get("state_rows") is not None:
         values["stateRows"] = told["state_rows"]
     if (watermark := watermark_of(vertex)) is not None:
         values[WATERMARK] = watermark
     return values
+
+
+def _rates(vertex: VertexView) -> dict[str, float]:
+    """Rows per second while batches are worked on: as Spark tells it of a query, else on average."""
+    io, values = vertex.io, dict[str, float]()
+    if io.busy_ms:
+        rows = {"numRecordsInPerSecond": io.read_records, "numRecordsOutPerSecond": io.write_records}
+        values = {name: round(count * 1000 / io.busy_ms, 3) for name, count in rows.items() if count is not None}
+    sinks: Mapping[str, Mapping[str, Any]] = vertex.job.progress.get("sinks") or {}
+    if vertex.data["kind"] in ("source", "sink"):
+        told = [
+            sinks[n]["rows_per_second"] for n in vertex.sinks() if sinks.get(n, {}).get("rows_per_second") is not None
+        ]
+        if told:
+            values["numRecordsInPerSecond"] = max(told)
+    return values
+
+
+def _times(vertex: VertexView) -> dict[str, float]:
+    share = busy_share_of(vertex)
+    if share is None:
+        return {}
+    busy = round(share * 1000, 3)
+    return {
+        "busyTimeMsPerSecond": busy,
+        "idleTimeMsPerSecond": round(1000 - busy, 3),
+        "backPressuredTimeMsPerSecond": 0.0,
+        "accumulateBusyTimeMs": float(vertex.io.busy_ms or 0),
+    }
 
 
 def watermark_of(vertex: VertexView) -> int | None:

@@ -19,7 +19,7 @@ _SHOWN = {
     "source": ("format", "path", "table"),
     "sql": ("query",),
     "python": ("function",),
-    "sink": ("format", "path", "table", "mode", "foreach_batch"),
+    "sink": ("format", "path", "table", "mode", "output_mode", "foreach_batch"),
     "script": ("file",),
 }
 """What says best what a vertex of a kind does. Options are left out: they hold more secrets than insights."""
@@ -89,7 +89,10 @@ def description(vertex: VertexView, graph: Mapping[str, Any]) -> str:
 
 def _lines(vertex: VertexView, graph: Mapping[str, Any]) -> Iterator[str]:
     kind: str = vertex.data["kind"]
-    said = [f"{key}=[{' '.join(str(graph[key]).split())}]" for key in _SHOWN.get(kind, ()) if graph.get(key)]
+    shown = [key for key in _SHOWN.get(kind, ()) if graph.get(key)]
+    if vertex.job.streaming and "mode" in shown:
+        shown.remove("mode")  # of a batch; what a stream writes is its output_mode
+    said = [f"{key}=[{' '.join(str(graph[key]).split())}]" for key in shown]
     yield f"{kind.capitalize()} {vertex.name}: {', '.join(said)}" if said else f"{kind.capitalize()} {vertex.name}"
     if words := vertex.data.get("description"):
         yield str(words)

@@ -13,7 +13,7 @@ from firesteel.errors import JobNotFoundError
 from firesteel.rest.context import Caller, RestContext
 from firesteel.rest.flink.checkpoint_stats import CheckpointHistory, checkpoint_history, has_checkpoints
 from firesteel.rest.flink.contract import no_job, no_vertex
-from firesteel.rest.flink.view import UNASSIGNED, JobView, VertexView
+from firesteel.rest.flink.view import JobView, VertexView
 from firesteel.rest.logs import OPERATORS, RESULT, json_object
 from firesteel.status import JobStatus
 from firesteel.types import JobID
@@ -22,8 +22,8 @@ MOST_ROWS = 2**53
 """A program may have written the files, and sums of such numbers still have to be numbers in JSON."""
 
 
-async def read_job(context: RestContext, caller: Caller, job_id: JobID, *, located: bool = False) -> JobView:
-    """The job, if the caller may see it; `located`: with the address of its engine.
+async def read_job(context: RestContext, caller: Caller, job_id: JobID) -> JobView:
+    """The job, if the caller may see it.
 
     Raises HttpError 404 in the contract's words.
     """
@@ -31,14 +31,11 @@ async def read_job(context: RestContext, caller: Caller, job_id: JobID, *, locat
         data = await context.gateway.request_job(caller.read(job_id))
     except JobNotFoundError:
         raise no_job(job_id) from None
-    endpoint = await _endpoint(context, data) if located else UNASSIGNED
-    return JobView(data, time.time(), await _counted(context, data), endpoint)
+    return JobView(data, time.time(), await _counted(context, data))
 
 
-async def read_vertex(
-    context: RestContext, caller: Caller, job_id: JobID, vertex: str, *, located: bool = False
-) -> VertexView:
-    found = (await read_job(context, caller, job_id, located=located)).vertex(vertex)
+async def read_vertex(context: RestContext, caller: Caller, job_id: JobID, vertex: str) -> VertexView:
+    found = (await read_job(context, caller, job_id)).vertex(vertex)
     if found is None:
         raise no_vertex(vertex)
     return found
@@ -50,15 +47,6 @@ async def read_history(context: RestContext, job: JobView) -> CheckpointHistory 
         return None
     operations = await context.gateway.list_operations(job.job_id)
     return checkpoint_history(job, operations, checkpoint_directory(context.configuration, job.job_id))
-
-
-async def _endpoint(context: RestContext, data: Mapping[str, Any]) -> str:
-    """Where the job's engine is, while it is there."""
-    engine_id = data.get("engine_id")
-    if not engine_id or data["ended_at"] is not None:
-        return UNASSIGNED
-    overview = await context.gateway.request_cluster_overview()
-    return next((e.address for e in overview.resources.engines if e.engine_id == engine_id and e.address), UNASSIGNED)
 
 
 async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -12,8 +12,10 @@ from typing_extensions import TypedDict
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
+from firesteel.rest.flink.busyness import busy_share_of
 from firesteel.rest.flink.contract import ERRORS, LARGEST_INT, AttemptParam, SubtaskParam, VertexIdParam
 from firesteel.rest.flink.reading import read_job, read_vertex
+from firesteel.rest.flink.states import NAN
 from firesteel.rest.flink.subtasks import (
     AttemptAccumulators,
     SubtaskMessage,
@@ -39,8 +41,28 @@ router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"]
 FLAME_GRAPHS_DISABLED = -2
 
 
-class BackPressureMessage(TypedDict):
-    status: str
+BackPressureLevel = TypedDict("BackPressureLevel", {"backpressureLevel": str, "backpressure-level": str})
+SubtaskBackPressure = TypedDict(
+    "SubtaskBackPressure",
+    {
+        "subtask": int,
+        "backpressureLevel": str,
+        "backpressure-level": str,
+        "ratio": float,
+        "idleRatio": float,
+        "busyRatio": float | str,
+    },
+)
+BackPressureMessage = TypedDict(
+    "BackPressureMessage",
+    {
+        "status": str,
+        "backpressureLevel": NotRequired[str],
+        "backpressure-level": NotRequired[str],
+        "end-timestamp": NotRequired[int],
+        "subtasks": NotRequired[list[SubtaskBackPressure]],
+    },
+)
 
 
 class FlameGraphMessage(TypedDict):
@@ -59,19 +81,19 @@ class FlameGraphType(StrEnum):
 
 @router.get("", response_model=VertexMessage, summary="A vertex and its subtask")
 async def show_vertex(context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam) -> Response:
-    return answer(render_vertex(await read_vertex(context, caller, job_id, vertex, located=True)))
+    return answer(render_vertex(await read_vertex(context, caller, job_id, vertex)))
 
 
 @router.get("/subtasktimes", response_model=SubtaskTimesMessage, summary="When the subtask entered which state")
 async def show_times(context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam) -> Response:
-    return answer(render_times(await read_vertex(context, caller, job_id, vertex, located=True)))
+    return answer(render_times(await read_vertex(context, caller, job_id, vertex)))
 
 
 @router.get("/taskmanagers", response_model=VertexTaskManagersMessage, summary="The engine that the vertex runs on")
 async def show_task_managers(
     context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam
 ) -> Response:
-    job = await read_job(context, caller, job_id, located=True)
+    job = await read_job(context, caller, job_id)
     found = job.vertex(vertex)
     if found is None:
         raise HttpError(404, f"JobVertex {vertex} not found")
@@ -85,13 +107,27 @@ async def show_accumulators(
     return answer(render_accumulators(await read_vertex(context, caller, job_id, vertex)))
 
 
-@router.get("/backpressure", response_model=BackPressureMessage, summary="Back pressure: nobody measures it")
+@router.get(
+    "/backpressure", response_model=BackPressureMessage, summary="How busy a vertex is; there is no back pressure"
+)
 async def show_back_pressure(
     context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam
 ) -> Response:
-    """Structured Streaming takes a batch when the last one is done, so nothing presses back; the answer is that of no data."""
-    await read_job(context, caller, job_id)
-    return answer({"status": "deprecated"})
+    """Structured Streaming takes a batch when the last one is done, so nothing presses back: a vertex is busy or idle."""
+    job = await read_job(context, caller, job_id)
+    found = job.vertex(vertex)
+    if found is None or found.state != "RUNNING":
+        return answer({"status": "deprecated"})
+    share = busy_share_of(found)
+    level: BackPressureLevel = {"backpressureLevel": "ok", "backpressure-level": "ok"}
+    subtask: SubtaskBackPressure = {
+        "subtask": SUBTASK,
+        **level,
+        "ratio": 0.0,
+        "idleRatio": 0.0 if share is None else round(1 - share, 3),
+        "busyRatio": NAN if share is None else round(share, 3),
+    }
+    return answer({"status": "ok", **level, "end-timestamp": job.now, "subtasks": [subtask]})
 
 
 @router.get("/flamegraph", response_model=FlameGraphMessage, summary="Flame graphs: there are none")
@@ -111,7 +147,7 @@ async def show_flame_graph(
 async def show_subtasks_accumulators(
     context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam
 ) -> Response:
-    return answer(render_subtasks_accumulators(await read_vertex(context, caller, job_id, vertex, located=True)))
+    return answer(render_subtasks_accumulators(await read_vertex(context, caller, job_id, vertex)))
 
 
 attempts = APIRouter(
@@ -157,7 +193,7 @@ async def show_attempt_accumulators(
 
 
 async def _subtask(context: RestContext, caller: Caller, job_id: JobID, vertex: str, subtask: int) -> VertexView:
-    found = await read_vertex(context, caller, job_id, vertex, located=True)
+    found = await read_vertex(context, caller, job_id, vertex)
     if subtask != SUBTASK:
         raise HttpError(404, f"Invalid subtask index for vertex {vertex}; every vertex has one, which is {SUBTASK}")
     return found

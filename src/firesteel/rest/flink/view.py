@@ -33,7 +33,7 @@ class Execution:
     """From 0."""
     state: str
     start: int
-    """ms; NOT_YET when it has not begun, or nobody remembers when."""
+    """ms; NOT_YET when it has not begun."""
     end: int
     timestamps: Mapping[str, int]
     """When each execution state was entered; 0 for those that were not."""
@@ -55,8 +55,6 @@ class JobView:
     """When it was asked."""
     counted: Mapping[str, int] = field(default_factory=dict)
     """Rows per vertex that were found out after an attempt's end; see `rows`."""
-    endpoint: str = UNASSIGNED
-    """Address of the engine, while it is there."""
 
     @property
     def job_id(self) -> JobID:
@@ -157,21 +155,36 @@ class JobView:
         """Where the current attempt is; a classic driver is nowhere but by itself."""
         return UNASSIGNED if self.status in _WAITING else self.data.get("engine_id") or UNASSIGNED
 
+    @property
+    def endpoint(self) -> str:
+        """Address of that engine."""
+        return UNASSIGNED if self.engine_id == UNASSIGNED else self.data.get("endpoint") or UNASSIGNED
+
+    @cached_property
+    def earlier(self) -> Mapping[int, Execution]:
+        """The attempts that failed, by their number from 0, as long as they are remembered."""
+        return {a["number"] - 1: _past(a) for a in self.data.get("attempts") or ()}
+
+    def location(self, attempt: int) -> tuple[str, str]:
+        """Engine and its address, of an attempt from 0."""
+        if attempt == self.current_attempt:
+            return self.engine_id, self.endpoint
+        past = self.earlier.get(attempt)
+        return (UNASSIGNED, UNASSIGNED) if past is None else (past.engine_id, past.endpoint)
+
     def executions(self, vertex: VertexView) -> tuple[Execution, ...]:
-        """Of the vertex's subtask, the current one first; earlier ones as long as their failures are remembered."""
-        failed = {e["attempt"] - 1: ms(e["at"]) for e in self.exceptions if e["attempt"] > 0}
+        """Of the vertex's subtask, the current one first."""
         current = self.current_attempt
-        earlier = [
-            Execution(n, "FAILED", NOT_YET, at, _stamps({"FAILED": at}))
-            for n, at in sorted(failed.items(), reverse=True)
-            if n < current
-        ]
-        return (self._execution(vertex, failed.get(current)), *earlier)
+        failed = self.earlier.get(current)
+        earlier = [e for n, e in sorted(self.earlier.items(), reverse=True) if n < current]
+        return (self._execution(vertex, None if failed is None else failed.end), *earlier)
 
     def _execution(self, vertex: VertexView, failed_at: int | None) -> Execution:
         stamps = self.timestamps
         waiting = self.status in _WAITING
-        start = NOT_YET if waiting else stamps["RUNNING"] or NOT_YET
+        # A leader that takes a job over enters RUNNING anew; the attempt began when it was placed.
+        placed = ms(self.data.get("started_at") or 0) or stamps["RUNNING"]
+        start = NOT_YET if waiting else placed or NOT_YET
         end = NOT_YET
         if vertex.state in ENDED:
             # Of a sink that is done before the job is, nothing is known but that it was when the driver spoke last.
@@ -191,7 +204,7 @@ class JobView:
             end,
             _stamps(entered),
             self.engine_id,
-            UNASSIGNED if self.engine_id == UNASSIGNED else self.endpoint,
+            self.endpoint,
         )
 
 
@@ -248,6 +261,19 @@ class VertexView:
                 seen[vertex.name] = vertex
                 todo += readers.get(vertex.name, [])
         return [name for name, vertex in seen.items() if vertex.data["kind"] == "sink"]
+
+
+def _past(attempt: Mapping[str, Any]) -> Execution:
+    start, end = ms(attempt["started_at"]), ms(attempt["ended_at"])
+    return Execution(
+        attempt["number"] - 1,
+        "FAILED",
+        start or NOT_YET,
+        end,
+        _stamps({"SCHEDULED": start, "RUNNING": start, "FAILED": end}),
+        attempt["engine_id"] or UNASSIGNED,
+        attempt["endpoint"] or UNASSIGNED,
+    )
 
 
 def _stamps(entered: Mapping[str, int]) -> dict[str, int]:
