@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.chaos.rest_node import RestNode
 from tests.needs import ROOT, missing
@@ -141,6 +142,52 @@ def test_list_savepoint_checkpoint_stop_and_dispose(flink: Flink, client: Cluste
     assert re.search(r"Savepoint completed\. Path: \S+", stopped.stdout), stopped.stdout
     assert job.wait(60).status is JobStatus.FINISHED
     assert "(FINISHED)" in flink("list", "-a").stdout
+
+
+PROGRAM = """
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+
+public class Program {
+    public static void main(String[] args) throws Exception {
+        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment();
+        env.fromSequence(1, 10).print();
+        env.execute("program");
+    }
+}
+"""
+
+
+def flink_program(directory: Path, megabytes: int) -> Path:
+    """A program for Flink, in a jar of this size."""
+    tools = find_java(None).home / "bin"
+    if not (tools / "javac").exists():
+        missing("a Java compiler", "install a JDK and let JAVA_HOME name it")
+    (directory / "Program.java").write_text(PROGRAM)
+    classes = directory / "classes"
+    subprocess.run(
+        [str(tools / "javac"), "-cp", f"{flink_jars()}/*", "-d", str(classes), str(directory / "Program.java")],
+        check=True,
+        capture_output=True,
+    )
+    (classes / "ballast").write_bytes(os.urandom(megabytes << 20))
+    jar = directory / "program.jar"
+    subprocess.run([str(tools / "jar"), "cf", str(jar), "-C", str(classes), "."], check=True, capture_output=True)
+    return jar
+
+
+def test_a_flink_program_is_refused_in_words_whatever_its_size(flink: Flink, node: RestNode, tmp_path: Path) -> None:
+    """PyFlink sends 42 MB with every program; the limit for bodies is 16 MB."""
+    refused = flink("run", "-d", "-c", "Program", str(flink_program(tmp_path, 42)))
+    assert refused.returncode != 0
+    assert "Firesteel runs Spark jobs, not Flink programs" in refused.stdout + refused.stderr
+    assert "max-content-length" not in refused.stdout + refused.stderr
+    # How long the node took is in its answer to the same request by another client.
+    began = time.monotonic()
+    body = b"x" * (60 << 20)
+    headers = {"authorization": f"Bearer {node.token}", "content-type": "multipart/form-data; boundary=b"}
+    answer = httpx.post(f"{node.address}/v1/jobs", content=body, headers={**headers, "connection": "close"})
+    assert answer.status_code == 400
+    assert time.monotonic() - began < 5
 
 
 def test_cancel(flink: Flink, client: ClusterClient, tmp_path: Path) -> None:

@@ -97,6 +97,26 @@ def test_a_client_that_sends_a_large_body_gets_to_read_the_answer(port: int) -> 
         assert client.post("/body", content=b"x").status_code == 202
 
 
+def test_a_client_that_wants_one_answer_only_gets_to_read_it_too(port: int) -> None:
+    """S24: Flink's client sends `connection: close` with everything, and reads when it has sent all of it."""
+    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+    with connected(port) as connection:
+        connection.sendall(HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(40):
+            connection.sendall(chunk)
+        connection.sendall(b"0\r\n\r\n")
+        answer = everything(connection)
+    assert status(answer) == 413
+
+
+def test_a_connection_that_is_to_end_ends_with_the_answer(port: int) -> None:
+    for end in (b"Connection: close\r\n", b""):
+        version = b"HTTP/1.1" if end else b"HTTP/1.0"
+        with connected(port) as connection:
+            connection.sendall(HEAD.replace(b"HTTP/1.1", version) + end + b"Content-Length: 2\r\n\r\n{}")
+            assert status(everything(connection)) == 202
+
+
 def test_uploads_pass(port: int) -> None:
     with httpx.Client(base_url=f"http://localhost:{port}", headers=BEARER) as client:
         assert client.post("/upload", content=b"x" * UPLOAD_LIMIT).json() == {"received": UPLOAD_LIMIT}

@@ -28,6 +28,7 @@ from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
+from firesteel.rest.flink.programs_of_flink import RefusesFlinkPrograms
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
 from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
@@ -136,7 +137,7 @@ class WebMonitorEndpoint:
             self._interrupt_streams = context.events.interrupt
             self._forwarding = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
             door = Door(
-                self._noticing(self._forwarding),
+                self._noticing(RefusesFlinkPrograms(self._forwarding)),
                 rest=rest,
                 security=security,
                 identities=identities,

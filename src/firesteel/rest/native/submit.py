@@ -34,6 +34,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
+from firesteel.rest.flink.programs_of_flink import FLINK_PROGRAM, FORM
 from firesteel.rest.native.graph_input import in_thread
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.native.reserved_places import ReservedPlaces
@@ -50,10 +51,6 @@ from firesteel.types import JobID, is_job_id, new_job_id
 router = APIRouter(tags=["jobs"])
 
 YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
-FLINK_PROGRAM = (
-    "This is a Flink program, and Firesteel runs Spark jobs, not Flink programs: submit a job graph as JSON or YAML, "
-    "with `firesteel run`, `curl` or the Python client."
-)
 LONGEST_HEARTBEAT = 7 * 86_400_000
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 HexId = Annotated[str, Field(pattern=HEX_ID)]
@@ -124,9 +121,7 @@ async def submit(
     heartbeat = None
     local_files = caller.principal.role is Role.ADMIN
     owner = caller.principal.submits_as
-    if kind == "multipart/form-data":
-        async for _ in request.stream():
-            pass
+    if kind == FORM:
         raise HttpError(400, FLINK_PROGRAM)
     if kind in YAML:
         text = _text(await request.body())

@@ -57,6 +57,8 @@ class DoorProtocol(HttpToolsProtocol):
         self._quiet_bytes = 0
         """Bytes that came since the parser last had something to tell: it keeps an unfinished header, however long it gets."""
         self._body_complete = True
+        self._last = False
+        """The client wants no other answer on this connection."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
@@ -104,6 +106,10 @@ class DoorProtocol(HttpToolsProtocol):
         self._end(self._head_timer)
         self._head_timer = None
         super().on_headers_complete()
+        # uvicorn would end such a connection with the answer, although the client may still be sending: the answer would be
+        # lost with what was not read. It ends with the body, or when that takes too long.
+        self._last = not self.cycle.keep_alive
+        self.cycle.keep_alive = True
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
@@ -115,11 +121,17 @@ class DoorProtocol(HttpToolsProtocol):
         self._end(self._linger_timer)
         self._linger_timer = None
         super().on_message_complete()
+        if self._last and self.cycle.response_complete:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.response_complete and not self._body_complete and self._linger_timer is None:
+        if not self.cycle.response_complete:
+            return  # that was the one before
+        if not self._body_complete and self._linger_timer is None:
             self._linger_timer = self.loop.call_later(LINGER, self.transport.close)
+        if self._body_complete and self._last:
+            self.transport.close()
 
     def _watch_head(self) -> None:
         if self._head_timer is None:
