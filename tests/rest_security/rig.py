@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Scope
 
 from firesteel.config.sections import Authentication, RestOptions, Role, SecurityOptions
+from firesteel.rest.security.connections import Connections
 from firesteel.rest.security.door import AUDIT, PRINCIPAL, Door
 from firesteel.rest.security.identities import Identities
 from firesteel.rest.security.mtls import ssl_context
@@ -198,15 +199,24 @@ async def never() -> Message:
 
 
 @contextlib.contextmanager
-def served(door: ASGIApp, rest: RestOptions, security: SecurityOptions) -> Iterator[int]:
+def served(
+    door: ASGIApp, rest: RestOptions, security: SecurityOptions, connections: Connections | None = None
+) -> Iterator[int]:
     """The node's own server around `door`, on a loop in a thread of its own; gives its port."""
     started: Future[tuple[int, asyncio.Event, asyncio.AbstractEventLoop]] = Future()
 
     async def serve() -> None:
         context = ssl_context(security) if security.ssl_enabled else None
-        protocol = protocol_with(rest.request_timeout)
+        protocol = protocol_with(rest.request_timeout, connections)
         ended = asyncio.Event()
-        async with serving(door, host=rest.bind_address, port=rest.port, context=context, protocol=protocol) as port:
+        async with serving(
+            door,
+            host=rest.bind_address,
+            port=rest.port,
+            context=context,
+            protocol=protocol,
+            connections=connections,
+        ) as port:
             started.set_result((port, ended, asyncio.get_running_loop()))
             await ended.wait()
 

@@ -59,7 +59,7 @@ def start_node(
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).
-    command.append("--definitions-from-stdin")
+    command += ["--definitions-from-stdin", "--log", str(log)]
     definitions = json.dumps({**given.overrides, **(extra or {})}).encode()
     command += arguments
     if woken:

@@ -408,6 +408,16 @@ class RestOptions(Section, prefix="rest"):
         description="Jobs that one owner may submit per second on average.",
         since="0.2",
     )
+    max_connections: PositiveInt = option(
+        default=4096,
+        description="Connections that a node has open at a time, fewer where it has few descriptors.",
+        since="0.2",
+    )
+    max_connections_per_address: PositiveInt = option(
+        default=1024,
+        description="Connections of one address (of one /64 network with IPv6), at most three quarters of all.",
+        since="0.2",
+    )
     max_listeners: PositiveInt = option(
         key="max-event-listeners",
         default=1000,

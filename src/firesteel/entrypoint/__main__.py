@@ -14,6 +14,7 @@ from pathlib import Path
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
+from firesteel.entrypoint.node_log import log_to
 from firesteel.errors import FiresteelError
 from firesteel.files import private_dir
 from firesteel.resourcemanager.provider import cluster_directory
@@ -29,10 +30,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--definitions-from-stdin", action="store_true", help="read options as a JSON object")
     parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its status")
     parser.add_argument("--woken", action="store_true", help="end when nobody needs it (local-cluster.idle-timeout)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write the log here, and turn it over when it is full")
     args = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
-    )
+    log_to(args.log)
     # A line for each request that is passed on to the leader would fill the disk.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:

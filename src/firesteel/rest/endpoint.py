@@ -34,6 +34,7 @@ from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.node_identity import Bearers, NodeIdentity
 from firesteel.rest.security.audit import AuditLog
+from firesteel.rest.security.connections import Connections, room_for
 from firesteel.rest.security.door import Door
 from firesteel.rest.security.identities import Identities
 from firesteel.rest.security.mtls import ssl_context
@@ -145,13 +146,16 @@ class WebMonitorEndpoint:
                 limit_of=self._limit_of,
                 audit=audit,
             )
+            most = room_for(rest.max_connections)
+            connections = Connections(most, min(rest.max_connections_per_address, max(1, most * 3 // 4)))
             port = await opened.enter_async_context(
                 serving(
                     door,
                     host=rest.bind_address,
                     port=rest.port,
                     context=tls,
-                    protocol=protocol_with(rest.request_timeout),
+                    protocol=protocol_with(rest.request_timeout, connections),
+                    connections=connections,
                 )
             )
             address = url(rest.address or rest.bind_address, port, tls=tls is not None)

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from firesteel.errors import FiresteelError
+from firesteel.rest.security.connections import Connections, GuardedListener
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,12 @@ async def serving(
     port: int,
     context: ssl.SSLContext | None = None,
     protocol: type[asyncio.Protocol] | str = "httptools",
+    connections: Connections | None = None,
 ) -> AsyncIterator[int]:
-    """Serve `app` until the block is left. Gives the port."""
+    """Serve `app` until the block is left, with no more than these `connections`. Gives the port."""
     listener = await asyncio.to_thread(_listen, host, port)
+    if connections is not None:
+        listener = GuardedListener(listener, connections)
     config = uvicorn.Config(
         app,
         http=protocol,

@@ -25,6 +25,15 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+@lru_cache(_REMEMBERED)
+def network_of(peer: str) -> str:
+    """For counting. Whoever has an IPv6 address has billions of them, so their network counts as one."""
+    address = ip_of(peer)
+    if address is None or address.version == 4:
+        return peer
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`. A name other than localhost may be anywhere."""
     address = ip_of(host)

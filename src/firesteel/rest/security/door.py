@@ -6,7 +6,6 @@ often. What is cheap and needs no secret comes first. Whoever gets through is in
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import math
 import re
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
+from firesteel.rest.security.addresses import network_of
 from firesteel.rest.security.answers import Answer, security_headers
 from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
 from firesteel.rest.security.bodies import LimitedBody, check_length
@@ -33,6 +33,7 @@ from firesteel.rest.security.browsers import (
     is_mutating,
     is_preflight,
 )
+from firesteel.rest.security.connections import PROVED
 from firesteel.rest.security.identities import Identities, Identity
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
@@ -123,6 +124,7 @@ class Door:
             request.principal = await self._admit(request)
             if request.principal is not None:
                 scope[PRINCIPAL] = request.principal
+                request.proved()
             body = LimitedBody(
                 receive,
                 answer.refuse,
@@ -242,6 +244,10 @@ class Door:
         )
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Request:
     """What the door looks at. Of the headers only those that it asks for by name; none of them says who the caller is."""
 
@@ -255,6 +261,7 @@ class _Request:
         self.mutating = is_mutating(self.method, self.path)
         self.principal: Principal | None = None
         self.certificate: dict[str, Any] | None = (scope.get("extensions") or {}).get(PEER_CERTIFICATE)
+        self.proved: Callable[[], None] = (scope.get("extensions") or {}).get(PROVED) or _nothing
         client = scope.get("client")
         self.address: str = client[0] if client else ""
         self._headers: list[tuple[str, str]] = [
@@ -269,14 +276,8 @@ class _Request:
 
     @property
     def peer(self) -> str:
-        """For counting. Whoever has an IPv6 address has billions of them, so their network counts as one."""
-        try:
-            address = ipaddress.ip_address(self.address)
-        except ValueError:
-            return self.address
-        if address.version == 6 and address.ipv4_mapped is None:
-            return str(ipaddress.ip_network((address, 64), strict=False))
-        return self.address
+        """For counting."""
+        return network_of(self.address)
 
 
 def _unauthenticated(how: str, *, wrong: bool) -> Refused:

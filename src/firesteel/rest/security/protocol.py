@@ -14,6 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from firesteel.rest.security.answers import security_headers
+from firesteel.rest.security.connections import PROVED, Connections
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 
 MAX_HEAD = 64 * 1024
@@ -48,10 +49,14 @@ class DoorProtocol(HttpToolsProtocol):
     head_timeout = 30.0
     """Seconds from the connection, or from the first byte of a request, until its head is there."""
 
+    counted: Connections | None = None
+    """Where this one is counted."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.logger = _logger
         self._peer_certificate: dict[str, Any] | None = None
+        self._descriptor = -1
         self._reading_head = True
         self._progress = False
         self._quiet_bytes = 0
@@ -67,7 +72,13 @@ class DoorProtocol(HttpToolsProtocol):
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._peer_certificate = tls.getpeercert() or None  # empty when the client showed none
+        connected = transport.get_extra_info("socket")
+        self._descriptor = -1 if connected is None else connected.fileno()
         self._watch_head()
+
+    def _prove(self) -> None:
+        if self.counted is not None:
+            self.counted.prove(self._descriptor)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(self._head_timer)
@@ -95,6 +106,7 @@ class DoorProtocol(HttpToolsProtocol):
         extensions = self.scope.setdefault("extensions", {})
         assert extensions is not None
         extensions[PEER_CERTIFICATE] = self._peer_certificate  # type: ignore[assignment]
+        extensions[PROVED] = self._prove  # type: ignore[assignment]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._reading_head:  # trailers come after the door has looked at the headers, and would be put among them
@@ -143,6 +155,6 @@ class DoorProtocol(HttpToolsProtocol):
             timer.cancel()
 
 
-def protocol_with(head_timeout: float) -> type[DoorProtocol]:
+def protocol_with(head_timeout: float, connections: Connections | None = None) -> type[DoorProtocol]:
     """The protocol as uvicorn wants it: a class that it calls itself."""
-    return type("DoorProtocol", (DoorProtocol,), {"head_timeout": head_timeout})
+    return type("DoorProtocol", (DoorProtocol,), {"head_timeout": head_timeout, "counted": connections})

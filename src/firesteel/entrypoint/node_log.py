@@ -1,0 +1,82 @@
+"""The log of a node that runs in the background: it turns over, also under those who print past it (S43).
+
+The command that starts the node opens the file as its standard output and error, so that nothing is lost of a node that dies
+early. From then on the node looks after it: when the file is full it becomes `node.log.1`, and whatever the interpreter or a
+library prints goes to the new one too. Several nodes may share the file: who finds it turned over follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+MAX_BYTES = 16 << 20
+KEPT = 4
+
+
+class NodeLog(RotatingFileHandler):
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
+        super().__init__(path, maxBytes=max_bytes, backupCount=kept, encoding="utf-8", errors="replace")
+        self.setFormatter(logging.Formatter(FORMAT))
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - as in logging
+        self._follow()
+        return bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802 - as in logging
+        old = _identity(self.stream.fileno()) if self.stream else None
+        with _locked(Path(self.baseFilename)):
+            if old == _identity(self.baseFilename):  # else another node was faster
+                super().doRollover()
+            else:
+                self._reopen()
+        self._redirect(old)
+
+    def _follow(self) -> None:
+        """Go to the file that has the name now, if another process has turned the log over."""
+        old = _identity(self.stream.fileno()) if self.stream else None
+        if old != _identity(self.baseFilename):
+            self._reopen()
+            self._redirect(old)
+
+    def _reopen(self) -> None:
+        if self.stream:
+            self.stream.close()
+        self.stream = self._open()
+
+    def _redirect(self, old: tuple[int, int] | None) -> None:
+        """What is printed goes where the log goes."""
+        if self.stream is None or old is None:
+            return
+        for descriptor in (1, 2):
+            with contextlib.suppress(OSError):
+                if _identity(descriptor) == old:
+                    os.dup2(self.stream.fileno(), descriptor)
+
+
+def log_to(path: Path | None) -> None:
+    """Have everything that is logged written to a file that turns over, or to standard error."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr) if path is None else NodeLog(path)
+    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.with_name(f".{path.name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _identity(file: int | str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
