@@ -76,7 +76,7 @@ class FakeProcess:
         self.serving = True
         self.house.log.append(f"serve {self.epoch}")
 
-    async def close(self) -> None:
+    async def close(self, _alone: object = None) -> None:
         self.serving = False
         self.house.log.append(f"stop {self.epoch}")
         await self.house.stop_gate.wait()

@@ -127,9 +127,14 @@ class Parts:
                 parts.open("dispatcher runner")
                 await super().start()
 
-            async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+            async def close(
+                self,
+                finish: Callable[[], Awaitable[None]] | None = None,
+                *,
+                alone: Callable[[], Awaitable[bool]] | None = None,
+            ) -> None:
                 parts.close("dispatcher runner")
-                await super().close(finish)
+                await super().close(finish, alone=alone)
 
         patch.setattr(cluster_entrypoint, "open_high_availability", open_ha)
         patch.setattr(cluster_entrypoint, "DriverPool", Pool)

@@ -474,14 +474,8 @@ class Dispatcher:
 
     async def _shut_down(self) -> None:
         """Engines on which jobs run go on with them; the others would be nobody's."""
-        options = self._services.configuration.engine
         try:
-            if self.busy:
-                await self._services.resources.wind_down(options.stop_timeout)
-            else:
-                # Nobody is left who would adopt an engine that is still starting.
-                patience = options.start_timeout + options.stop_timeout
-                await self._services.resources.wind_down(patience, starting=True)
+            await self._services.resources.wind_down(self._services.configuration.engine.stop_timeout)
         finally:
             self._on_shut_down()
 

@@ -99,12 +99,15 @@ class DispatcherLeaderProcess:
         else:
             self._on_fatal(error)
 
-    async def close(self) -> None:
-        """Stop acting. Jobs and engines are left as they are."""
+    async def close(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Stop acting. Jobs are left as they are, and so are engines, unless there is no job and we are `alone`."""
         self.state = LeaderProcessState.STOPPED
+        idle = alone is not None and self._dispatcher is not None and not self._dispatcher.busy
         if self._services is not None:
             self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on
         if self._dispatcher is not None:
             await self._dispatcher.close()
         if self._services is not None:
             await self._services.resources.close()
+            if idle and alone is not None and await alone():
+                await self._services.resources.end_engines()

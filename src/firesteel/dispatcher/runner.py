@@ -89,15 +89,20 @@ class DispatcherRunner:
         finally:
             self._given_away = None
 
-    async def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Finish what was accepted, end the process, then leave the election: nobody leads before we have let go."""
+    async def close(
+        self, finish: Callable[[], Awaitable[None]] | None = None, *, alone: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        """Finish what was accepted, end the process, then leave the election: nobody leads before we have let go.
+
+        `alone`: whether nobody is left who would adopt the engines.
+        """
         if finish is not None:
             with contextlib.suppress(NotLeadingError):
                 self._given_away = self.epoch
                 await finish()
         self._wanted = None
         await self._tasks.close()
-        await self._end_process()
+        await self._end_process(alone)
         await self._election.close()
 
     # -- told by the election -------------------------------------------------------------------------------------
@@ -173,10 +178,10 @@ class DispatcherRunner:
             what="publishing the leader's address",
         )
 
-    async def _end_process(self) -> None:
+    async def _end_process(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
         if self._process is not None:
             process, self._process = self._process, None
-            self._ending = asyncio.get_running_loop().create_task(process.close(), name="end-leader-process")
+            self._ending = asyncio.get_running_loop().create_task(process.close(alone), name="end-leader-process")
         if self._ending is not None:
             # Whoever is told to go in the middle of this leaves the rest to `close`, which waits for it too.
             await asyncio.shield(self._ending)

@@ -152,9 +152,13 @@ class DispatcherResourceManagerComponent:
         others = True if epoch is None else await self.others_wait()
         if self._door is not None:
             self._door.leave(others=others is not False)
-        await self._runner.close(self._finish)
+        await self._runner.close(self._finish, alone=self._alone)
         if epoch is not None and others is not False and self._door is not None:
             await self._linger(epoch, LINGER_SECONDS if others else LINGER_SECONDS / 2)
+
+    async def _alone(self) -> bool:
+        """Whether no node is left here that could adopt engines, which only nodes of their own host can."""
+        return not await self._door.neighbours() if self._door is not None else await self.others_wait() is False
 
     async def _linger(self, epoch: Epoch, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -142,6 +142,18 @@ class ResourceManager:
         for ticket in list(self._requests):
             self._tell(ticket, _fenced())  # not a refusal: the job waits on, under the next leader
 
+    async def end_engines(self) -> None:
+        """End the engines of this host, also those that are just starting: nobody is left who would adopt them, and no job
+        that would run there. After `close`, while leadership is held."""
+        try:
+            left = await self._provider.existing()
+            stops = [self._provider.stop(record, guard=self._guard) for record in left]
+            for record, error in zip(left, await asyncio.gather(*stops, return_exceptions=True), strict=True):
+                if isinstance(error, BaseException):
+                    logger.warning("engine %s could not be ended: %s", record.engine_id, error)
+        except OSError as error:
+            logger.warning("engines could not be looked for: %s", error)
+
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
 
     async def request_slot(self, request: SlotRequest) -> Slot:
@@ -241,14 +253,12 @@ class ResourceManager:
         await asyncio.wait({task})
         return engine_id in self._records
 
-    async def wind_down(self, patience: float, *, starting: bool = False) -> None:
-        """Stop the engines on which nothing runs, now and whenever one becomes idle. Waits for those that are stopped now;
-        with `starting` also for those that are just starting, which can be stopped only once they are there."""
-        awaited = {EngineState.STOPPING, EngineState.STARTING} if starting else {EngineState.STOPPING}
+    async def wind_down(self, patience: float) -> None:
+        """Stop the engines on which nothing runs, now and whenever one becomes idle. Waits for those that are stopped now."""
         self._limits = replace(self._limits, idle_timeout=0.0, warm=0)
         self._act()
         deadline = self._now() + patience
-        while any(e.state in awaited for e in self._state.engines.values()):
+        while any(e.state is EngineState.STOPPING for e in self._state.engines.values()):
             if self._now() > deadline:
                 return
             await asyncio.sleep(0.05)
@@ -474,6 +484,7 @@ class ResourceManager:
             timeout=self._heartbeat.timeout,
             start_timeout=self._start_timeout,
             age=time.time() - record.started_at if adopted else 0.0,
+            answered=adopted,
         )
 
     async def _look(self, record: EngineRecord) -> None:

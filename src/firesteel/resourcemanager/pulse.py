@@ -13,7 +13,7 @@ class Pulse:
     and it is young, it has the time of a start.
     """
 
-    def __init__(self, *, timeout: float, start_timeout: float, age: float = 0.0) -> None:
+    def __init__(self, *, timeout: float, start_timeout: float, age: float = 0.0, answered: bool = False) -> None:
         """
         Args:
             timeout: How long it may be silent (`heartbeat.timeout`).
@@ -23,7 +23,7 @@ class Pulse:
         self._timeout = timeout
         self._start_timeout = max(timeout, start_timeout)
         self._age = age
-        self._answered = False
+        self._answered = answered
         self._silent = 0.0
         self._idle = 0.0
         """Silent, and its process did nothing."""
