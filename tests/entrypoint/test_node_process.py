@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
+import json
 import os
 import signal
 import sqlite3
@@ -18,7 +20,10 @@ from typing import Any
 import pytest
 from tests.small_disk import small_disk
 
+from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.ports import unused_port
+from firesteel.processes import ProcessIdentity
 
 DEADLINE = 30.0
 
@@ -115,6 +120,77 @@ def test_signal_ends_it_well(tmp_path: Path, start: Start, number: signal.Signal
     assert leadership(database) == (1, ""), "given up, not left to run out"
     assert not [c for c in children if alive(c)]
     assert "Traceback" not in node.said
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[ProcessIdentity]:
+    """A process that is noted as an engine of the cluster which is still starting: nothing listens at its port."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    process = ProcessIdentity.of(child.pid)
+    assert process is not None
+    directory = EngineDirectory(tmp_path / "data" / "clusters" / "default")
+    record = EngineRecord("e", EngineSpec("local[1]"), "localhost", unused_port(), process=process)
+    directory.save(dataclasses.replace(record, started_at=time.time()))
+    yield process
+    child.kill()
+    child.wait()
+
+
+def test_last_node_that_ends_by_a_signal_leaves_no_engine_behind(
+    tmp_path: Path, start: Start, engine: ProcessIdentity
+) -> None:
+    """Also one that is just starting."""
+    node = start()
+    node.until_said("dispatcher of epoch 1 leads")
+    node.process.terminate()
+    assert node.exit_code() == 0
+    assert not engine.alive
+    assert not (tmp_path / "data" / "clusters" / "default" / "engines" / "e").exists()
+    assert "Traceback" not in node.said
+
+
+def test_node_that_ends_beside_another_leaves_its_engines_to_it(
+    tmp_path: Path, start: Start, engine: ProcessIdentity
+) -> None:
+    first = start(name="first")
+    first.until_said("dispatcher of epoch 1 leads")
+    second = start(name="second")
+    announced = tmp_path / "data" / "clusters" / "default" / "rest.json"
+    second.until(lambda: len(json.loads(announced.read_text())["nodes"]) == 2, "announcement of both")
+    first.process.terminate()
+    assert first.exit_code() == 0
+    second.until_said("dispatcher of epoch 2 leads")
+    assert engine.alive
+    second.process.terminate()
+    assert second.exit_code() == 0
+    assert not engine.alive
+
+
+def test_second_node_of_a_host_with_another_data_directory_is_refused(tmp_path: Path, start: Start) -> None:
+    """Its leader would see neither engines nor files of the first; once nothing runs from there, it may lead."""
+    store = f"high-availability.sql.url=sqlite:///{tmp_path / 'one.db'}"
+    other = tmp_path / "other"
+    other.mkdir()
+    first = start(store)
+    first.until_said("dispatcher of epoch 1 leads")
+    second = start(store, directory=other)
+    assert second.exit_code() != 0
+    assert f"-Ddata.dir={tmp_path / 'data'}" in second.said
+    assert str(first.process.pid) in second.said
+    assert "Traceback" not in second.said
+    first.process.terminate()
+    assert first.exit_code() == 0
+    third = start(store, directory=other)
+    third.until_said("dispatcher of epoch 2 leads")
+
+
+def test_node_with_another_store_than_its_data_directory_belongs_to_is_refused(tmp_path: Path, start: Start) -> None:
+    first = start(f"high-availability.sql.url=sqlite:///{tmp_path / 'one.db'}")
+    first.until_said("dispatcher of epoch 1 leads")
+    second = start()
+    assert second.exit_code() != 0
+    assert "high-availability.sql.url" in second.said
+    assert "Traceback" not in second.said
 
 
 def test_second_node_waits_and_takes_over_at_once_from_one_that_was_killed(tmp_path: Path, start: Start) -> None:

@@ -21,7 +21,9 @@ from firesteel.cli import exit_codes
 from firesteel.cli.cluster import cluster
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
+from firesteel.errors import InvalidConfigError
 from firesteel.files import private_dir, write_json
+from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.processes import ProcessIdentity
@@ -182,7 +184,8 @@ def run(places: Places, *args: str) -> Result:
         env={k: None for k in os.environ if k.startswith("FIRESTEEL_")},
         standalone_mode=False,
     )
-    assert result.exception is None, result.output
+    if result.exception is not None:
+        raise result.exception
     return result
 
 
@@ -323,3 +326,21 @@ def test_engine_of_another_host_is_nothing_that_was_left_behind(places: Places, 
     note_engine(places.cluster_dir, "elsewhere", DEAD)
     (places.cluster_dir / "engines" / "elsewhere" / "host").write_text("other-host/m2/b2")
     assert found(places, known()) == {(Kind.ENGINE_RECORD, "dead")}
+
+
+def test_command_with_another_store_than_the_nodes_had_is_refused_and_removes_nothing(
+    places: Places, process: ProcessIdentity, tmp_path: Path
+) -> None:
+    """Each job and each engine of the cluster would be "not known here"."""
+    elsewhere = f"-Dhigh-availability.sql.url=sqlite:///{tmp_path / 'elsewhere.db'}"
+    options = {"data.dir": str(places.data_dir), **dict([elsewhere[2:].split("=", 1)])}
+    claim(places.cluster_dir, load_configuration(overrides=options, environ={}))
+    note_engine(places.cluster_dir, "e", process)
+    (places.cluster_dir / "jobs" / LIVE).mkdir(parents=True)
+    (Path(places.checkpoints) / LIVE).mkdir(parents=True)
+    with pytest.raises(InvalidConfigError, match=r"high-availability\.sql\.url"):
+        run(places, "--remove", "--checkpoints", "--older-than", "0 s")
+    assert process.alive
+    assert (places.cluster_dir / "jobs" / LIVE).exists()
+    assert (Path(places.checkpoints) / LIVE).exists()
+    assert [x["what"] for x in json.loads(run(places, "--json", elsewhere).stdout) if x["kind"] == "engine"] == ["e"]

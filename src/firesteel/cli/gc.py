@@ -17,6 +17,7 @@ from firesteel.cli.tables import console, echo_json, new_table, plain
 from firesteel.config import Configuration
 from firesteel.config.high_availability import HaType
 from firesteel.config.values import seconds, show_seconds
+from firesteel.ha.identity import check as check_store
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability
 from firesteel.resourcemanager.gc import JobsKnown, Kind, Leftover, Places, find_leftovers, remove
@@ -50,6 +51,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
     several clusters write to one state.checkpoints.dir.
     """
     configuration = given.configuration
+    check_store(cluster_directory(configuration), configuration)
     if configuration.high_availability.type == HaType.NONE:
         click.echo(
             "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "

@@ -28,6 +28,7 @@ from firesteel.config.sections import Authentication
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.files import read_json
+from firesteel.ha.identity import check as check_store
 
 LEADER_SECONDS = 15.0
 _HERE = {"client.addresses": "", "client.timeout": "5 s"}
@@ -41,6 +42,7 @@ _HERE = {"client.addresses": "", "client.timeout": "5 s"}
 @configured
 def start(given: Given, foreground: bool, as_json: bool) -> int:
     """Start a node in the background that stays until it is stopped. One that runs already is left as it is."""
+    check_store(rest_file(given.configuration).parent, given.configuration)
     with one_at_a_time(given):
         found = find_local(given.configuration)
         if found is not None and not (_was_woken(given) and _put_to_sleep(given, found)):

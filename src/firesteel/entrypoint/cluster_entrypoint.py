@@ -31,9 +31,12 @@ from firesteel.entrypoint.application import application_ended
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
 from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
+from firesteel.entrypoint.one_directory import OneDirectory
 from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem
 from firesteel.files import private_dir
+from firesteel.ha.identity import claim
+from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
@@ -72,6 +75,7 @@ class ClusterEntrypoint:
         self._rest = rest
         self._woken = woken
         self._endpoint = endpoint
+        self._directory = OneDirectory(configuration)
         self._status: asyncio.Future[ApplicationStatus] | None = None
         self._serving = False
 
@@ -140,7 +144,11 @@ class ClusterEntrypoint:
                     check_door(self.configuration.rest, self.configuration.security)
             with starting("data directory"):
                 root = private_dir(cluster_directory(self.configuration))
+                claim(root, self.configuration)
             node = await self._open_node(root, opened, tasks)
+            if self.configuration.high_availability.type is not HaType.NONE:
+                with starting("data directory"):
+                    await self._directory.check(node.ha.store)
             name = f"{os.uname().nodename}:{os.getpid()}"
             election = node.ha.election(name)
             component = DispatcherResourceManagerComponent(
@@ -208,8 +216,12 @@ class ClusterEntrypoint:
             clear_outputs=outputs.clear,
             enrichers=labels,
             files=files,
-            on_lead=ensure_node_key,
+            on_lead=self._on_lead,
         )
+
+    async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:
+        await ensure_node_key(store, epoch)
+        await self._directory.note(store, epoch)
 
 
 def _blob_store(configuration: Configuration, root: Path) -> BlobStore:

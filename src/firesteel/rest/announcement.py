@@ -123,6 +123,16 @@ class Announcement:
             yield
 
 
+def running_nodes(directory: Path) -> list[Node]:
+    """The nodes of this machine that are announced in a cluster's directory, and run. Not more than can be read."""
+    try:
+        content = read_json(directory / LOCAL_FILE)
+    except (OSError, ValueError):
+        return []
+    listed = _listed(content) if isinstance(content, dict) else []
+    return [n for n in listed if not _is_elsewhere(n) and _alive(n)]
+
+
 def _listed(content: Node) -> list[Node]:
     listed = content.get(NODES)
     return [n for n in listed if isinstance(n, dict)] if isinstance(listed, list) else []

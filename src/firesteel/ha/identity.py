@@ -1,0 +1,124 @@
+"""Which store the files of a cluster belong to, noted beside them in words that are no secret.
+
+Whether a job or an engine is alive, only the store of its cluster knows. Whoever asked another one, because an option was
+left out, would take everything for left behind. So nodes note which store they have, and nobody who names another one is let
+near the files.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from firesteel.config.high_availability import HaType
+from firesteel.config.loader import Configuration
+from firesteel.errors import InvalidConfigError, Problem
+from firesteel.files import read_json, write_json
+from firesteel.ha.services import DATABASE
+from firesteel.processes import ProcessIdentity
+
+FILE = "store.json"
+"""In the cluster's directory."""
+_TYPE = "high-availability.type"
+_URL = "high-availability.sql.url"
+_QUORUM = "high-availability.zookeeper.quorum"
+_NODE = "node"
+"""The process that wrote the file, for a store that dies with it."""
+_OWN_FILE = "cluster.db in data.dir"
+
+
+def identity_of(configuration: Configuration) -> dict[str, str]:
+    """The options that say which store a cluster has, without passwords."""
+    kind = configuration.high_availability.type
+    said = {_TYPE: str(kind.value if isinstance(kind, HaType) else kind)}
+    match kind:
+        case HaType.SQL:
+            url = configuration.high_availability.sql_url
+            own = f"sqlite:{os.path.realpath(configuration.data.dir / DATABASE)}"
+            place = _without_secrets(url) if url else own
+            said[_URL] = _OWN_FILE if place == own else place  # so that the directory may be moved
+        case HaType.ZOOKEEPER:
+            servers = (configuration.zookeeper.quorum or "").split(",")
+            said[_QUORUM] = ",".join(sorted(s.strip() for s in servers))
+            said["high-availability.zookeeper.path.root"] = configuration.zookeeper.path_root
+        case HaType.KUBERNETES:
+            said["kubernetes.namespace"] = configuration.kubernetes.namespace
+    return said
+
+
+def claim(directory: Path, configuration: Configuration) -> None:
+    """For a node that starts: note its store, or be refused because the files are of another one's."""
+    check(directory, configuration)
+    said = identity_of(configuration)
+    me = ProcessIdentity.of(os.getpid())
+    if said[_TYPE] == HaType.NONE.value and me is not None:
+        said[_NODE] = f"{me.pid} {me.started}"
+    elif _noted(directory) == said:
+        return
+    file = directory / FILE
+    if _noted(directory):
+        write_json(file, said)
+        return
+    mine = directory / f"{FILE}.{secrets.token_hex(4)}"
+    write_json(mine, said)
+    try:
+        os.link(mine, file)  # of two that start at once with different stores, one stays
+    except FileExistsError:
+        check(directory, configuration)
+    finally:
+        mine.unlink()
+
+
+def check(directory: Path, configuration: Configuration) -> None:
+    """Raises InvalidConfigError, naming the difference, when the files in `directory` belong to another store."""
+    noted, said = _noted(directory), identity_of(configuration)
+    if not noted or _is_gone(noted):
+        return
+    keys = [k for k in sorted({*noted, *said} - {_NODE}) if not _agree(k, noted.get(k), said.get(k))]
+    if not keys:
+        return
+    problems = [
+        Problem(
+            f"the nodes that this data directory belongs to have {noted.get(key) or 'nothing'}, and here it is "
+            f"{said.get(key) or 'nothing'}",
+            f"give the same high-availability options as they had, with -D or in a configuration file, or use another data.dir "
+            f"or high-availability.cluster-id; if the cluster has moved to this store for good, remove {directory / FILE}",
+            field=key,
+        )
+        for key in keys
+    ]
+    raise InvalidConfigError(problems)
+
+
+def _agree(key: str, one: str | None, other: str | None) -> bool:
+    if key == _QUORUM and one and other:
+        return not set(one.split(",")).isdisjoint(other.split(","))  # servers come and go
+    return one == other
+
+
+def _noted(directory: Path) -> dict[str, str]:
+    """Empty when nothing was noted, or it cannot be read."""
+    try:
+        content = read_json(directory / FILE)
+    except (ValueError, OSError):
+        return {}
+    return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}
+
+
+def _is_gone(noted: Mapping[str, str]) -> bool:
+    """Whether the store was in the memory of a process that is no more."""
+    pid, _, started = noted.get(_NODE, "").partition(" ")
+    return noted.get(_TYPE) == HaType.NONE.value and not (pid.isdecimal() and ProcessIdentity(int(pid), started).alive)
+
+
+def _without_secrets(url: str) -> str:
+    """Hosts and database: no user, no password, and of the parameters only those that name a place."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.partition("+")[0]
+    if scheme == "sqlite":
+        return f"sqlite:{os.path.realpath(parts.path[1:]) if len(parts.path) > 1 else parts.path}"
+    hosts = [parts.netloc.rpartition("@")[2], *parse_qs(parts.query).get("host", [])]
+    return f"{'postgresql' if scheme.startswith('postgres') else scheme}://{','.join(filter(None, hosts))}{parts.path}"
