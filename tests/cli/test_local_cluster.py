@@ -13,7 +13,7 @@ from firesteel.cli.options import Given
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.config import load_configuration
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, InvalidConfigError
 from firesteel.processes import end
 
 
@@ -69,6 +69,29 @@ def test_cluster_that_was_started_on_purpose_does_not_make_way(machine: Machine)
     with pytest.raises(FiresteelError, match=r"other settings \(engine.slots\).*firesteel cluster stop"):
         machine.awake(engine__slots="3")
     assert machine.nodes[0].process.alive
+
+
+def test_setting_that_the_command_lacks_is_named_with_the_cure(machine: Machine) -> None:
+    """Who has left it out is not told to leave it out."""
+    machine.nodes.append(start_node(machine.given(rest__port="0", engine__slots="3"), woken=False))
+    with pytest.raises(FiresteelError, match=r"give this command engine.slots as well, with -D") as caught:
+        machine.awake()
+    assert "leave" not in str(caught.value)
+
+
+def test_spark_settings_of_a_started_cluster_need_not_be_repeated(machine: Machine) -> None:
+    given = machine.given(rest__port="0", **{"spark.sql.shuffle.partitions": "3"})
+    machine.nodes.append(start_node(given, woken=False))
+    assert machine.awake() == machine.nodes[0]
+
+
+def test_other_store_than_the_cluster_has_is_named(machine: Machine, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    given = machine.given(rest__port="0", high_availability__sql__url=store)
+    machine.nodes.append(start_node(given, woken=False))
+    with pytest.raises(InvalidConfigError, match=r"high-availability\.sql\.url.*give the same"):
+        machine.awake()
+    assert machine.awake(high_availability__sql__url=store) == machine.nodes[0]
 
 
 def test_cluster_goes_to_sleep_when_nobody_needs_it(machine: Machine) -> None:

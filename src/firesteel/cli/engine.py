@@ -7,14 +7,15 @@ import time
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import console, new_table, plain
 from firesteel.cli.training import current_archive, train
 from firesteel.engines.launcher import healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.resourcemanager.provider import cluster_directory
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,22 +42,27 @@ def start(given: Given) -> int:
 @click.option("--json", "as_json", is_flag=True)
 @configured
 def list_engines(given: Given, as_json: bool) -> int:
-    """List engines, also those that were left behind."""
-    records = EngineDirectory(given.configuration.data.dir).all()
+    """List engines: those of the cluster, those of `firesteel engine start`, and those that were left behind."""
+    configuration = given.configuration
+    rows = [_row(r, "all runs" if r.shared else "one run") for r in EngineDirectory(configuration.data.dir).all()]
+    home = cluster_directory(configuration)
+    if (home / "engines").is_dir():
+        rows += [_row(r, f"cluster {home.name}") for r in EngineDirectory(home).all()]
     if as_json:
-        click.echo(json.dumps([_row(r) for r in records], indent=1))
+        click.echo(json.dumps(rows, indent=1))
         return exit_codes.OK
-    table = Table(box=None)
-    for column in ("engine", "master", "memory", "address", "pid", "state", "for"):
-        table.add_column(column)
-    for record in records:
-        row = _row(record)
-        table.add_row(*[str(row[c]) for c in ("id", "master", "memory", "address", "pid", "state", "use")])
-    Console().print(table if records else "No engines. `firesteel engine start` starts one that stays.")
+    if not rows:
+        click.echo("No engines. A job starts one, and `firesteel engine start` one that stays.")
+        return exit_codes.OK
+    table = new_table("engine", "master", "memory", "address", "pid", "state", "for", "owner")
+    for row in rows:
+        shown = (row[c] for c in ("id", "master", "memory", "address", "pid", "state", "use", "owner"))
+        table.add_row(*[plain("" if value is None else str(value)) for value in shown])
+    console().print(table)
     return exit_codes.OK
 
 
-def _row(record: EngineRecord) -> dict[str, object]:
+def _row(record: EngineRecord, use: str) -> dict[str, object]:
     alive = record.process is not None and record.process.alive
     return {
         "id": record.engine_id,
@@ -65,7 +71,8 @@ def _row(record: EngineRecord) -> dict[str, object]:
         "address": record.address,
         "pid": record.process.pid if record.process else None,
         "state": "running" if healthy(record) else "starting or stuck" if alive else "gone",
-        "use": "all runs" if record.shared else "one run",
+        "use": use,
+        "owner": record.spec.owner,
     }
 
 

@@ -23,6 +23,7 @@ from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.files import private_dir, read_json, tail
+from firesteel.ha.identity import check as check_store
 
 WAKE_SECONDS = 60.0
 POLL_SECONDS = 0.02
@@ -38,13 +39,18 @@ class Started:
 
 def awake(given: Given) -> Started:
     """The cluster of this machine, awake, with the settings that the command was given."""
+    check_store(rest_file(given.configuration).parent, given.configuration)
     with one_at_a_time(given):
         found = find_local(given.configuration)
         if found is not None:
-            differences = differing(_settings_of(given), fingerprint(given.configuration))
+            theirs, mine = _settings_of(given), fingerprint(given.configuration)
+            differences = differing(theirs, mine)
+            if not (read_json(rest_file(given.configuration)) or {}).get("woken"):
+                # Spark settings of a cluster that was started with them are what its jobs have by default.
+                differences = [k for k in differences if not k.startswith("spark.") or k in mine]
             if not differences:
                 return Started(found, anew=False)
-            _make_way(given, found, differences)
+            _make_way(given, found, differences, missing=[k for k in differences if k not in mine])
         return Started(start_node(given, woken=True, extra={"rest.port": "0"}), anew=True)
 
 
@@ -96,13 +102,23 @@ def _settings_of(given: Given) -> dict[str, str]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _make_way(given: Given, found: LocalCluster, differences: list[str]) -> None:
-    """A cluster that was woken up with other settings and has nothing to do is put to sleep; any other is somebody's."""
+def _make_way(given: Given, found: LocalCluster, differences: list[str], *, missing: list[str]) -> None:
+    """A cluster that was woken up with other settings and has nothing to do is put to sleep; any other is somebody's.
+
+    `missing`: those of the differences that the cluster has and this command does not.
+    """
     from firesteel.client.cluster import ClusterClient
 
     data = read_json(rest_file(given.configuration)) or {}
     shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
-    how = "stop it with `firesteel cluster stop`, leave the settings out, or use another high-availability.cluster-id"
+    cures = []
+    if given_here := [k for k in differences if k not in missing]:
+        cures.append(f"leave {', '.join(given_here[:5])} out or give what it was started with")
+    if missing:
+        cures.append(
+            f"give this command {', '.join(missing[:5])} as well, with -D or in a configuration file that both read"
+        )
+    how = f"{' and '.join(cures)}, stop it with `firesteel cluster stop`, or use another high-availability.cluster-id"
     if not data.get("woken"):
         raise FiresteelError(f"the cluster that runs here was started with other settings ({shown}); {how}")
     with contextlib.suppress(ClusterError, OSError), ClusterClient(found.address, token=found.token) as client:

@@ -54,6 +54,12 @@ def _check(context: click.Context) -> None:
 @click.option("--stderr", "which", flag_value="stderr", help="Only standard error, on standard output.")
 @click.option("--events", "which", flag_value="events", help="What the driver told of its work.")
 @click.option("--jvm", "which", flag_value="jvm", help="What the Java side of a classic driver wrote.")
+@click.option(
+    "--engine",
+    "which",
+    flag_value="engine",
+    help="What the engine wrote, of an attempt that did not finish.",
+)
 @json_option
 @attached
 def logs(

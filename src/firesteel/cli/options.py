@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from firesteel.config import Configuration, is_option, load_configuration
+from firesteel.jobgraph.checks.settings import reserved
 
 
 def configured(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,6 +46,19 @@ class Given:
         self.overrides = overrides
         self.variables = variables
         self.config_file = config_file
+
+
+def spark_of_job(given: Given) -> tuple[dict[str, str], Given]:
+    """The Spark settings that -D gives to a job, and what is left for the cluster: those that no job can have, and all else.
+
+    A setting of a session costs nothing then; one that an engine is started with costs another engine, and no other node.
+    """
+    spark = {k: v for k, v in given.overrides.items() if k.startswith("spark.") and not reserved(k)}
+    if not spark:
+        return {}, given
+    rest = {k: v for k, v in given.overrides.items() if k not in spark}
+    configuration = load_configuration(file=given.config_file, overrides=rest)
+    return spark, Given(configuration, rest, given.variables, given.config_file)
 
 
 def split_definitions(definitions: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -12,7 +14,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
 from firesteel.cli.command_line import address_option
 from firesteel.cli.connection import Connection, open_connection, with_addresses
-from firesteel.cli.options import Given, configured
+from firesteel.cli.options import Given, configured, spark_of_job
 from firesteel.cli.script_command import ScriptCommand
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Mode, Script
@@ -122,6 +124,7 @@ def run(
         )
     if detached and shutdown_on_exit:
         raise click.UsageError("-sae is for attached runs; leave out -d")
+    spark, given = spark_of_job(given)
     graph = prepared(
         given,
         pipeline,
@@ -134,6 +137,7 @@ def run(
         savepoint=savepoint,
         allow_non_restored=allow_non_restored,
         api=api,
+        spark=spark,
     )
     chosen = chosen_id(job_id)
     with open_connection(given) as cluster:  # only now: a pipeline that is wrong wakes nobody up
@@ -172,8 +176,9 @@ def prepared(
     savepoint: str | None,
     allow_non_restored: bool,
     api: str | None,
+    spark: Mapping[str, str] = MappingProxyType({}),
 ) -> JobGraph:
-    """The graph that the command line describes."""
+    """The graph that the command line describes; what the pipeline itself says of Spark goes before `spark`."""
     if python is not None:
         if pipeline not in (None, python):
             raise click.UsageError(f"-py {python} is what is run; leave out '{pipeline}'")
@@ -193,6 +198,8 @@ def prepared(
         }
     elif allow_non_restored:
         raise click.UsageError("-n goes with -s PATH")
+    if spark:
+        settings["spark"] = {**spark, **graph.settings.spark}
     if local:
         settings["directory"] = str(Path.cwd())
     if settings:

@@ -105,7 +105,7 @@ def _run(work: _Work, cancel: CancelSwitch) -> AttemptResult:
     spec = work.directory.read_spec()
     work.queries.extend(queries_of(spec.graph))
     if spec.engine is not None:
-        _watch_engine(spec.engine, work)
+        _watch_engine(spec.engine, work, spec.attempt.job_id)
     if spec.graph.script is not None:
         return _run_script(spec, work.log, work.directory)
     return _run_graph(spec, work.log, cancel, work.directory)
@@ -228,7 +228,7 @@ def _leaving_after(seconds: float, code: int) -> Iterator[None]:
         limit.cancel()
 
 
-def _watch_engine(engine: EngineRecord, work: _Work) -> None:
+def _watch_engine(engine: EngineRecord, work: _Work, job_id: str) -> None:
     """PySpark waits ten minutes for a server that is gone; we know at once when its process is."""
     process = engine.process
     if process is None:
@@ -238,11 +238,14 @@ def _watch_engine(engine: EngineRecord, work: _Work) -> None:
         while process.alive:
             if work.over.wait(0.5):
                 return
+        hint = (
+            f"; `firesteel logs --engine {job_id[:8]}` has the end of its log" if engine.spec.owner is not None else ""
+        )
         # The main thread may be about to tell of the same loss in better words, or just have finished.
         if work.over.wait(0.3):
             return
         failure = Failure(
-            FailureKind.ENGINE_LOST, f"the Spark engine {engine.engine_id} (pid {process.pid}) is gone; see its log"
+            FailureKind.ENGINE_LOST, f"the Spark engine {engine.engine_id} (pid {process.pid}) is gone{hint}"
         )
         result = _record(work.directory, work.log, AttemptResult(AttemptState.FAILED, failure, time.time()))
         if result.failure is failure:

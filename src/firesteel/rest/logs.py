@@ -24,7 +24,13 @@ _ATTEMPTS = "attempts"
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
 OPERATORS, RESULT = "operators.json", "result.json"
 """What a driver wrote down of Spark's operators, and of the end of its attempt."""
-FILES = {"stdout": "stdout.log", "stderr": "stderr.log", "events": "events.jsonl", "jvm": "jvm.log"}
+FILES = {
+    "stdout": "stdout.log",
+    "stderr": "stderr.log",
+    "events": "events.jsonl",
+    "jvm": "jvm.log",
+    "engine": "engine.log",
+}
 """Names that may be asked for, and the files they are. Nothing else can be reached from outside (S4)."""
 
 

@@ -38,6 +38,10 @@ def check(c: Context) -> None:
         if not key.startswith("spark."):
             c.add_top(field, "a Spark setting begins with 'spark.'", f"write spark.{key}, or put it into options")
             continue
-        reason = next((why for pattern, why in RESERVED.items() if fnmatchcase(key, pattern)), None)
-        if reason:
+        if reason := reserved(key):
             c.add_top(field, f"cannot be set by a job: {reason}", "remove it")
+
+
+def reserved(key: str) -> str | None:
+    """Why a job cannot have this Spark setting; None if it can."""
+    return next((why for pattern, why in RESERVED.items() if fnmatchcase(key, pattern)), None)

@@ -9,10 +9,12 @@ from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.lifecycle import write_intent
+from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.hosts import Host
 from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.executor import Deployment
+from firesteel.jobmaster.local import engine_log
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.plan import RunPlan
 
@@ -39,6 +41,7 @@ class AttemptLauncher:
             spec = self._spec(deployment, directory)
             if not write_intent(directory, spec):
                 return
+            engine_log.begin(spec.engine, self._engines(spec.engine), directory)
             if spec.gateway is not None:
                 gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd)
                 processes.gateways[attempt] = gateway
@@ -61,6 +64,10 @@ class AttemptLauncher:
                 f"attempt {attempt} cannot be started in {directory.root}: {error} — make sure that the directory can be "
                 "written to and has room"
             ) from error
+
+    def _engines(self, engine: EngineRecord | None) -> Path:
+        mine = engine is None or not engine.shared
+        return (self._processes.root.parent if mine else self._configuration.data.dir) / "engines"
 
     def _spec(self, deployment: Deployment, directory: AttemptDirectory) -> AttemptSpec:
         job_id = deployment.attempt.job_id

@@ -15,6 +15,7 @@ from firesteel.driver.pool import DriverExit
 from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
 from firesteel.files import private_dir, tail
 from firesteel.hosts import Whereabouts
+from firesteel.jobmaster.local import engine_log
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.types import AttemptId, Guard, certain
 
@@ -96,6 +97,7 @@ class AttemptSettling:
                 if result is None:
                     result = result_of(directory, driver, ending)
                     directory.write_result(result)
+        engine_log.end(directory, finished=result.state is AttemptState.FINISHED)
         self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
         return result
 
