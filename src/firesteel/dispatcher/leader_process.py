@@ -101,8 +101,10 @@ class DispatcherLeaderProcess:
 
     async def close(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Stop acting. Jobs are left as they are, and so are engines, unless there is no job and we are `alone`."""
+        # One that has not recovered does not know yet which jobs there are.
+        serving = self.state is LeaderProcessState.RUNNING
+        idle = serving and self._dispatcher is not None and not self._dispatcher.busy
         self.state = LeaderProcessState.STOPPED
-        idle = alone is not None and self._dispatcher is not None and not self._dispatcher.busy
         if self._services is not None:
             self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on
         if self._dispatcher is not None:
