@@ -142,13 +142,16 @@ def test_heartbeats_of_clients_reach_the_job(world: FlinkWorld) -> None:
 def test_triggers_reach_the_dispatcher_with_what_was_asked_for(world: FlinkWorld) -> None:
     client = world.desk.client(ALICE)
     upper = TRIGGER.upper()
-    client.post(f"/jobs/{RUNNING}/savepoints", json={"target-directory": "/t", "cancel-job": True, "triggerId": upper})
-    client.post(f"/jobs/{RUNNING}/stop", json={"targetDirectory": "/t", "drain": True, "triggerId": TRIGGER})
+    target = f"{world.desk.configuration.state.savepoints_dir}/t"
+    client.post(
+        f"/jobs/{RUNNING}/savepoints", json={"target-directory": target, "cancel-job": True, "triggerId": upper}
+    )
+    client.post(f"/jobs/{RUNNING}/stop", json={"targetDirectory": target, "drain": True, "triggerId": TRIGGER})
     client.post(f"/jobs/{RUNNING}/stop", json={"savepoint": False, "triggerId": TRIGGER})
     client.post(f"/jobs/{RUNNING}/checkpoints", json={"checkpointType": "FULL", "triggerId": TRIGGER})
     assert world.desk.gateway.asked == [
-        ("savepoint", RUNNING, TRIGGER, "/t", True),
-        ("stop", RUNNING, TRIGGER, "/t", True),
+        ("savepoint", RUNNING, TRIGGER, target, True),
+        ("stop", RUNNING, TRIGGER, target, True),
         ("stop", RUNNING, TRIGGER, None, False),
         ("checkpoint", RUNNING, TRIGGER),
     ]

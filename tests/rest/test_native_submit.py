@@ -341,17 +341,18 @@ def stream(path: str) -> dict[str, Any]:
 
 
 def savepoint_of(job_id: str, directory: Path) -> str:
-    directory.mkdir()
+    directory.mkdir(parents=True)
     manifest = Manifest(JobID(job_id), "etl", "f" * 32, 1.0, {}, "data-00000000", {})
     (directory / "_savepoint.json").write_bytes(manifest.to_bytes())
     return str(directory)
 
 
-def test_nobody_starts_from_a_savepoint_of_another_owner(desk: Desk, alice: Client, tmp_path: Path) -> None:
+def test_nobody_starts_from_a_savepoint_of_another_owner(desk: Desk, alice: Client) -> None:
     """S36: neither by its path, nor by guessing whether there is one."""
     assert alice.post("/jobs", json={"jobId": ONE, "graph": plain()}).status_code == 202
-    path = savepoint_of(ONE, tmp_path / "savepoint-1")
-    nowhere = str(tmp_path / "nowhere")
+    savepoints = Path(desk.configuration.state.savepoints_dir)
+    path = savepoint_of(ONE, savepoints / "savepoint-1")
+    nowhere = str(savepoints / "nowhere")
     bob = desk.client(BOB)
     refused = bob.post("/jobs", json={"graph": stream(path)})
     absent = bob.post("/jobs", json={"graph": stream(nowhere)})

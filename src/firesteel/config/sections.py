@@ -568,6 +568,15 @@ class SecurityOptions(Section, prefix="security"):
         ),
         since="0.2",
     )
+    savepoint_directories: tuple[str, ...] = option(
+        key="savepoint-directories.allowed",
+        default=(),
+        description=(
+            "Directories (absolute paths or URLs) below which callers who are not admin may have savepoints written and read, "
+            "beside `state.savepoints.dir`."
+        ),
+        since="0.2",
+    )
     debug: bool = option(
         key="rest.debug-endpoints",
         default=False,

@@ -30,9 +30,11 @@ def check_directory(path: str, field: str) -> None:
     if "\0" in path:
         raise InvalidRequestError([Problem("a path has no zero bytes in it", "write a path", field=field)])
     try:
-        locate(path, "", {})
+        location = locate(path, "", {})
     except InvalidPipelineError as error:
         raise _refused(path, field) from error
+    if location.protocol == "memory":  # of this process: gone with its end (I14)
+        raise _refused(path, field)
 
 
 def _refused(path: str, field: str) -> InvalidInputError:

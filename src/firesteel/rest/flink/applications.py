@@ -15,7 +15,7 @@ from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import JobOverview
 from firesteel.errors import JobNotFoundError, JobStateError
 from firesteel.rest.answers import answer, encode, encoded
-from firesteel.rest.context import CallerParam, Context
+from firesteel.rest.context import CallerParam, CallerPrincipal, Context
 from firesteel.rest.errors import HttpError
 from firesteel.rest.flink.contract import ERRORS, Empty
 from firesteel.rest.flink.details import failure_words
@@ -143,8 +143,10 @@ async def show_exceptions(context: Context, caller: CallerParam, application_id:
     response_model=list[ConfigurationEntry],
     summary="The configuration of this node",
 )
-async def show_configuration(context: Context, application_id: ApplicationIdParam) -> Response:
-    return answer(render_configuration(context.configuration))
+async def show_configuration(
+    context: Context, principal: CallerPrincipal, application_id: ApplicationIdParam
+) -> Response:
+    return answer(render_configuration(context.configuration, principal))
 
 
 async def _job(context: Context, caller: CallerParam, application_id: JobID) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from firesteel.config import Configuration
+from firesteel.config.sections import Role
 from firesteel.resourcemanager.overview import ResourceOverview
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
@@ -22,6 +23,7 @@ from firesteel.rest.flink.debugging import ThreadDump, dump_node, require_debugg
 from firesteel.rest.flink.log_files import LogFiles, LogList, empty_text, listed, require_all, text_of
 from firesteel.rest.flink.process_metrics import own_metrics
 from firesteel.rest.security.masking import mask
+from firesteel.rest.security.principals import Principal
 
 router = APIRouter(tags=["jobmanager"], responses=ERRORS)
 
@@ -45,8 +47,8 @@ class Environment(TypedDict):
 
 
 @router.get("/jobmanager/config", response_model=list[ConfigurationEntry], summary="The configuration of this node")
-async def show_configuration(context: Context) -> Response:
-    return answer(render_configuration(context.configuration))
+async def show_configuration(context: Context, principal: CallerPrincipal) -> Response:
+    return answer(render_configuration(context.configuration, principal))
 
 
 @router.get("/jobmanager/environment", response_model=Environment, summary="What this node runs on")
@@ -101,9 +103,19 @@ def files_of(context: RestContext) -> LogFiles:
     return {name: context.directory / name for name in (LOG, STDOUT)}
 
 
-def render_configuration(configuration: Configuration) -> list[ConfigurationEntry]:
-    """Every setting as it is in force. Masked twice: by what is declared a secret, and by what looks like one (S27)."""
-    return mask([{"key": row.key, "value": row.value} for row in configuration.rows()])
+def render_configuration(configuration: Configuration, principal: Principal) -> list[ConfigurationEntry]:
+    """Every setting as it is in force. Masked twice: by what is declared a secret, and by what looks like one (S27).
+
+    Where files of the node are, admins only are told: a path is the first thing that one needs to get at a file (S39).
+    """
+    rows: list[ConfigurationEntry] = [{"key": row.key, "value": row.value} for row in configuration.rows()]
+    if principal.role is not Role.ADMIN:
+        rows = [row for row in rows if not _tells_a_place(row["value"], str(configuration.data.dir))]
+    return mask(rows)
+
+
+def _tells_a_place(value: str, data: str) -> bool:
+    return value.startswith(("/", "~", "file:")) or data in value
 
 
 def render_environment() -> Environment:

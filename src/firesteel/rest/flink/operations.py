@@ -5,6 +5,7 @@ A trigger is refused at once when the job is unknown or cannot do it, and is dur
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Collection, Mapping
 from enum import StrEnum
@@ -27,6 +28,7 @@ from firesteel.rest.flink.serialized_throwable import FailureCause, failure_caus
 from firesteel.rest.params import HEX_ID, JobIdParam, TriggerIdParam, body_as, body_schema
 from firesteel.rest.security.masking import mask_text
 from firesteel.rest.security.principals import require
+from firesteel.rest.security.savepoint_places import check_savepoint_place
 from firesteel.stores.operations import Operation, OperationKind, OperationStatus
 from firesteel.types import JobID
 
@@ -144,6 +146,7 @@ def cause_of(operation: Operation) -> FailureCause:
 async def trigger_savepoint(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     body = await body_as(request, SavepointTriggerRequestBody)
     _writable(caller, job_id)
+    await _check_target(context, caller, body.target)
     trigger_id = body.draw()
     await context.gateway.trigger_savepoint(job_id, trigger_id, body.target, cancel=bool(body.cancel))
     return answer({"request-id": trigger_id}, 202)
@@ -159,6 +162,7 @@ async def trigger_savepoint(context: Context, caller: CallerParam, job_id: JobId
 async def stop(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     body = await body_as(request, StopWithSavepointRequestBody)
     _writable(caller, job_id)
+    await _check_target(context, caller, body.target)
     trigger_id = body.draw()
     await context.gateway.stop_job(job_id, trigger_id, body.target, savepoint=body.savepoint is not False)
     return answer({"request-id": trigger_id}, 202)
@@ -185,6 +189,12 @@ def _writable(caller: Caller, job_id: JobID) -> None:
         caller.write(job_id)
     except JobNotFoundError:
         raise no_job(job_id) from None
+
+
+async def _check_target(context: RestContext, caller: Caller, target: str | None) -> None:
+    """Those who are not admin have savepoints written below directories for them (S42)."""
+    if target is not None and caller.principal.role is not Role.ADMIN:
+        await asyncio.to_thread(check_savepoint_place, context.configuration, target, "target-directory")
 
 
 # -- polls ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from firesteel.rest.answers import answer
-from firesteel.rest.context import Context
+from firesteel.rest.context import CallerPrincipal, Context
 from firesteel.rest.flink.contract import ERRORS
 from firesteel.rest.flink.jobmanager import (
     ConfigurationEntry,
@@ -29,8 +29,8 @@ class LogUrlMessage(TypedDict):
 
 
 @router.get("/jobmanager/config", response_model=list[ConfigurationEntry], summary="The configuration of this node")
-async def show_configuration(context: Context, job_id: JobIdParam) -> Response:
-    return answer(render_configuration(context.configuration))
+async def show_configuration(context: Context, principal: CallerPrincipal, job_id: JobIdParam) -> Response:
+    return answer(render_configuration(context.configuration, principal))
 
 
 @router.get("/jobmanager/environment", response_model=Environment, summary="What this node runs on")

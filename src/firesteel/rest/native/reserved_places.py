@@ -4,14 +4,17 @@ must be an admin, or name the checkpoint of a job that is theirs (S36).
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firesteel.config import Configuration
 from firesteel.errors import Problem
-from firesteel.jobgraph.model import JobGraph
+from firesteel.jobgraph.model import JobGraph, Sink, Source
 from firesteel.jobgraph.modes import CHECKPOINT_LOCATION, option
 from firesteel.rest.params import HEX_ID
+from firesteel.rest.security.spellings import may_reach
 from firesteel.savepoint.places import below
 
 
@@ -26,8 +29,44 @@ class NamedPlace:
 
 class ReservedPlaces:
     def __init__(self, configuration: Configuration) -> None:
+        security = configuration.security
+        own = [configuration.data.dir, security.tokens_file, security.ssl_key, security.audit_log]
+        self._private = [*(str(path) for path in own if path is not None), "/proc"]
         self._checkpoints = configuration.state.checkpoints_dir
         self._others = (configuration.state.savepoints_dir, str(configuration.data.dir))
+
+    def data_in(self, graph: JobGraph) -> list[NamedPlace]:
+        """Sources and sinks that may read or write the cluster's own files, or look into other processes (S39)."""
+        return [
+            place
+            for vertex in graph.vertices
+            if isinstance(vertex, Source | Sink)
+            for field, text in _places_of(vertex)
+            if (place := self._data_place(vertex, field, text)) is not None
+        ]
+
+    def _data_place(self, vertex: Source | Sink, field: str, text: str) -> NamedPlace | None:
+        state = (self._checkpoints, self._others[0])
+        local = [*self._private, *(root.removeprefix("file://").removeprefix("file:") for root in state)]
+        roots = {spelling for root in local if root.startswith("/") for spelling in (root, os.path.realpath(root))}
+        remote = [root for root in state if "://" in root and not root.startswith("file:")]
+        if field in ("path", "options.path"):
+            refused = any(may_reach(text, root) for root in roots) or any(
+                below(text, root) is not None or below(root, text) is not None for root in remote
+            )
+        else:  # a list of paths, an address of a database: whatever the format makes of it
+            refused = any(root != "/" and root in text for root in roots)
+        if not refused:
+            return None
+        inside = below(text, self._checkpoints) if isinstance(vertex, Source) and "*" not in text else None
+        job = (inside or "").partition("/")[0]
+        problem = Problem(
+            f"'{text[:100]}' is among the cluster's own files",
+            "name a place of your own, or ask an admin",
+            vertex=vertex.name,
+            field=field,
+        )
+        return NamedPlace(problem, job if re.fullmatch(HEX_ID, job) else None)
 
     def checkpoints_in(self, graph: JobGraph) -> list[NamedPlace]:
         """The checkpoints of streams that are inside of reserved places. Follows links, so it may block."""
@@ -52,3 +91,14 @@ class ReservedPlaces:
             ):
                 named.append(NamedPlace(problem, None))
         return named
+
+
+def _places_of(vertex: Source | Sink) -> Iterator[tuple[str, str]]:
+    """Each text of a vertex that could name a file, but for the checkpoint."""
+    if vertex.path:
+        yield "path", vertex.path
+    for name, value in vertex.options.items():
+        if name.lower() == "path":
+            yield "options.path", str(value)
+        elif name.lower() != CHECKPOINT_LOCATION.lower():
+            yield f"options.{name}", str(value)

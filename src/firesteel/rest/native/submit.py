@@ -17,6 +17,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from firesteel.blob.keys import BlobRef, is_blob_ref
+from firesteel.config import Configuration
 from firesteel.config.sections import Role
 from firesteel.errors import (
     BlobNotFoundError,
@@ -37,11 +38,12 @@ from firesteel.rest.errors import HttpError
 from firesteel.rest.flink.programs_of_flink import FLINK_PROGRAM, FORM
 from firesteel.rest.native.graph_input import in_thread
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
-from firesteel.rest.native.reserved_places import ReservedPlaces
+from firesteel.rest.native.reserved_places import NamedPlace, ReservedPlaces
 from firesteel.rest.params import HEX_ID, json_body
 from firesteel.rest.security.functions import refused_functions
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
+from firesteel.rest.security.savepoint_places import check_restore_place
 from firesteel.rest.security.spark_settings import refused_settings
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
@@ -193,13 +195,18 @@ async def accept(
         problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
         problems += await in_thread(refused_queries, graph)
         problems += refused_functions(graph)
+        if graph.settings.directory is not None:
+            fix = "remove it; jobs of those who are not admin have a directory of their own"
+            problems.append(Problem("is for admins", fix, field="settings.directory"))
     if problems:
         raise InvalidPipelineError(problems)
     if principal.role is not Role.ADMIN and not known:
-        await _check_checkpoints(context, caller, graph)
+        await _check_places(context, caller, graph)
     trusted = known or resumes is not None or principal.role is Role.ADMIN
     if graph.settings.restore is not None and not trusted:
-        await _check_savepoint(context, caller, graph.settings.restore.path)
+        path = graph.settings.restore.path
+        await in_thread(check_restore_place, context.configuration, path)
+        await _check_savepoint(context, caller, path)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
         await _keep_files(context, caller, plain)
     owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
@@ -266,10 +273,15 @@ def _described(graph: JobGraph, priority: int, heartbeat: float | None) -> tuple
     return plain, digest_of(graph, priority=priority, initial_client_heartbeat_timeout=heartbeat)
 
 
-async def _check_checkpoints(context: RestContext, caller: Caller, graph: JobGraph) -> None:
-    """A stream keeps its progress in no checkpoint of somebody else's job, nor elsewhere among the cluster's files (S36)."""
+def _reserved_in(configuration: Configuration, graph: JobGraph) -> list[NamedPlace]:
+    reserved = ReservedPlaces(configuration)
+    return [*reserved.data_in(graph), *reserved.checkpoints_in(graph)]
+
+
+async def _check_places(context: RestContext, caller: Caller, graph: JobGraph) -> None:
+    """A job reads and writes none of the cluster's own files, but for the checkpoints of its owner's jobs (S36, S39)."""
     problems = []
-    for place in await in_thread(ReservedPlaces(context.configuration).checkpoints_in, graph):
+    for place in await in_thread(_reserved_in, context.configuration, graph):
         try:
             if place.job is None:
                 raise JobNotFoundError("it is no job's")
