@@ -22,6 +22,8 @@ from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
+OPENED = ("java.lang", "java.lang.reflect", "java.net", "java.text", "java.time", "java.util", "java.util.concurrent")
+"""As Flink's own scripts do it, for programs."""
 Flink = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -48,6 +50,7 @@ def flink(node: RestNode, tmp_path: Path) -> Flink:
         address = node.address.removeprefix("http://")
         command = [
             str(find_java(None).home / "bin" / "java"),
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
             "-cp",
             f"{flink_jars()}/*",
             "org.apache.flink.client.cli.CliFrontend",
