@@ -26,15 +26,25 @@ async def has_main(blobs: BlobStore, ref: BlobRef, directory: Path) -> bool:
 
     `directory` is where a copy may stand meanwhile.
     """
+    return await _has(blobs, ref, directory, ("__main__.py",))
+
+
+async def has_module(blobs: BlobStore, ref: BlobRef, directory: Path, module: str) -> bool:
+    """Whether the archive has a module that `python -m` could run. Otherwise as `has_main`."""
+    path = module.replace(".", "/")
+    return await _has(blobs, ref, directory, (f"{path}.py", f"{path}.pyc", f"{path}/__main__.py"))
+
+
+async def _has(blobs: BlobStore, ref: BlobRef, directory: Path, names: tuple[str, ...]) -> bool:
     here = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="upload-", dir=directory))
     try:
         path = await blobs.materialize(ref, here)
-        return await asyncio.get_running_loop().run_in_executor(_THREAD, _has_main, path)
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, _look, path, names)
     finally:
         await asyncio.to_thread(shutil.rmtree, here, True)
 
 
-def _has_main(path: Path) -> bool:
+def _look(path: Path, names: tuple[str, ...]) -> bool:
     check_zip(path, max_entries=MAX_ENTRIES, max_total=MAX_TOTAL, max_ratio=MAX_RATIO)
     with zipfile.ZipFile(path) as archive:
-        return "__main__.py" in archive.namelist()
+        return not set(names).isdisjoint(archive.namelist())

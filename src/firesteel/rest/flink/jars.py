@@ -18,7 +18,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
-from firesteel.rest.flink.archives import has_main
+from firesteel.rest.flink.archives import has_main, has_module
 from firesteel.rest.flink.contract import ERRORS, Empty
 from firesteel.rest.flink.multipart import file_part
 from firesteel.rest.flink.plan import PlanMessage
@@ -195,7 +195,12 @@ async def _graph(context: RestContext, caller: Caller, jar_id: str, wish: Wish, 
         raise HttpError(404, f"Jar file {jar_id} does not exist")
     if to_run:
         _check_write(caller, upload)
-    text = await _text(context, upload) if kind_of(upload.name) in PIPELINES else None
+    kind = kind_of(upload.name)
+    if kind in ARCHIVES and wish.entry and wish.entry != MAIN:
+        ref = BlobRef(BlobKey(upload.key), upload.name)
+        if not await has_module(context.blobs, ref, context.directory, wish.entry):
+            raise no_entry(upload, wish.entry, "name a module that it has")
+    text = await _text(context, upload) if kind in PIPELINES else None
     return await graph_of(context.checks, caller.principal.submits_as, upload, text, wish)
 
 

@@ -81,13 +81,13 @@ def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
         if entry:
             vertex["module"] = entry
     elif entry:
-        raise _no_entry(upload, entry)
+        raise no_entry(upload, entry)
     return data
 
 
 async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes, wish: Wish) -> JobGraph:
     if wish.entry:
-        raise _no_entry(upload, wish.entry)
+        raise no_entry(upload, wish.entry)
     variables = _variables(wish)
     try:
         content = text.decode("utf-8-sig")
@@ -104,10 +104,8 @@ async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes
     return await checks.graph_of_json(owner, data, variables)
 
 
-def _no_entry(upload: Upload, entry: str) -> HttpError:
-    return HttpError(
-        400, f"The program's entry point class '{entry[:200]}' was not found in {upload.name}; leave entryClass out."
-    )
+def no_entry(upload: Upload, entry: str, fix: str = "leave entryClass out") -> HttpError:
+    return HttpError(400, f"The program's entry point class '{entry[:200]}' was not found in {upload.name}; {fix}.")
 
 
 def _variables(wish: Wish) -> dict[str, str]:
