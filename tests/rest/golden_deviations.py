@@ -141,8 +141,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "post_jars_JARID_plan_bad-class",
-        r"status: 200 in place of 500|\$: is no error",
-        "no code is loaded by the control plane; a module that is not there fails the job that names it",
+        r"status: 400 in place of 500|\$\.errors: .* in place of .*",
+        "a module that the archive lacks is the caller's mistake, and no error of the server",
     ),
     Deviation(
         "post_jars_JARID_run_app-exception",

@@ -318,6 +318,20 @@ class TestRun:
         assert "entryClass" in refused.json()["errors"][0]
         assert client.post(f"/jars/{jar}/run", json={"entryClass": "pkg"}).status_code == 200
 
+    @pytest.mark.parametrize("what", ["run", "run-application", "plan"])
+    def test_a_module_that_the_archive_lacks_is_refused(self, desk: Desk, what: str) -> None:
+        jar = uploaded(desk, "lib.whl", archive(**{"pkg/job.py": "1", "tool/__main__.py": "1"}))
+        client = desk.client(ALICE)
+        for entry in ("pkg.jobs", "pkg", "os", "tool.x"):
+            refused = client.post(f"/jars/{jar}/{what}", json={"entryClass": entry})
+            assert refused.status_code == 400
+            assert f"entry point class '{entry}' was not found in lib.whl" in refused.json()["errors"][0]
+        assert desk.gateway.submitted == []
+        assert [client.post(f"/jars/{jar}/{what}", json={"entryClass": e}).is_success for e in ("pkg.job", "tool")] == [
+            True,
+            True,
+        ]
+
     @pytest.mark.parametrize("entry", ["--conf", "a b", "../x", "a;b", "os.system('x')", "a..b", "1a", "a:b"])
     def test_an_entry_that_is_no_module_is_refused(self, desk: Desk, entry: str) -> None:
         """S11, S12"""

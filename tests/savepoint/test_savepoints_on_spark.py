@@ -121,7 +121,7 @@ class Desk:
 
     async def until(self, condition: Callable[[], Any | Awaitable[Any]], job_id: JobID | None = None) -> None:
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(240):
                 while True:
                     found = condition()
                     if await found if isinstance(found, Awaitable) else found:

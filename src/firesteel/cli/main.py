@@ -41,6 +41,7 @@ COMMANDS = {
     "savepoint": ("firesteel.cli.operations", "savepoint", "Take a savepoint of a streaming job, or dispose of one."),
     "checkpoint": ("firesteel.cli.operations", "checkpoint", "Wait until all that a stream has read is committed."),
     "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and look at the cluster of this machine."),
+    "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens Flink's dashboard in a browser."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
     "config": ("firesteel.cli.settings", "config", "Show the configuration in force and where each value is from."),
     "doctor": ("firesteel.cli.doctor", "doctor", "Tell what was found on this machine and what is missing."),

@@ -15,6 +15,7 @@ from firesteel.blob.keys import BlobKey, BlobRef
 from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
 from firesteel.client.caller import Caller
 from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
+from firesteel.client.errors import DashboardNotServedError
 from firesteel.client.events import JobEvent
 from firesteel.client.handover import HAND_OVER_SECONDS, HandOver, hand_over
 from firesteel.client.job import AsyncJobClient, JobClient
@@ -274,6 +275,14 @@ class AsyncClusterClient:
         """
         return await hand_over(self._caller, force=force, patience=timeout)
 
+    async def dashboard_link(self) -> str:
+        """A link that lets one browser into the dashboard of the node that answers, as whoever asks for it. For a minute.
+
+        Raises DashboardNotServedError.
+        """
+        made: Any = await self._caller.json(with_json("POST", "/dashboard/links", {}, missing=DashboardNotServedError))
+        return str(made["link"])
+
     async def trigger(
         self,
         operation: Operation,
@@ -439,6 +448,10 @@ class ClusterClient:
     def hand_over(self, *, force: bool = False, timeout: float = HAND_OVER_SECONDS) -> HandOver:
         """See AsyncClusterClient.hand_over."""
         return run(self._cluster.hand_over(force=force, timeout=timeout))
+
+    def dashboard_link(self) -> str:
+        """See AsyncClusterClient.dashboard_link."""
+        return run(self._cluster.dashboard_link())
 
     def trigger(
         self,

@@ -28,6 +28,10 @@ class ClusterError(FiresteelError):
         super().__init__(message)
 
 
+class DashboardNotServedError(ClusterError):
+    """The node has no files of a dashboard."""
+
+
 class ClusterUnreachableError(ClusterError):
     """No node answered in time, or there is none."""
 

@@ -441,6 +441,16 @@ class WebOptions(Section, prefix="web"):
         description="Checkpoints of a stream that are listed with their details; at most 50.",
         since="0.2",
     )
+    flink_dashboard_dir: Path | None = option(
+        key="flink-dashboard.dir",
+        default=None,
+        default_text="no dashboard",
+        description=(
+            "Directory with the files of Flink's dashboard, which nodes then serve under their own address; `firesteel "
+            "dashboard` lets a browser in. Thread dumps are shown to admins then."
+        ),
+        since="0.2",
+    )
 
 
 class Authentication(StrEnum):

@@ -28,6 +28,7 @@ from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
+from firesteel.rest.dashboard import ENTER, Dashboard, Files
 from firesteel.rest.flink.programs_of_flink import RefusesFlinkPrograms
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
 from firesteel.rest.local_door import local_door
@@ -40,6 +41,7 @@ from firesteel.rest.security.identities import Identities
 from firesteel.rest.security.mtls import ssl_context
 from firesteel.rest.security.principals import EVERYBODY, Principal
 from firesteel.rest.security.protocol import protocol_with
+from firesteel.rest.security.sessions import Sessions
 from firesteel.rest.security.startup import check_door
 from firesteel.rest.server import serving, url
 from firesteel.stores.secrets import NodeKey
@@ -137,14 +139,20 @@ class WebMonitorEndpoint:
             )
             self._interrupt_streams = context.events.interrupt
             self._forwarding = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
+            directory, sessions = self._configuration.web.flink_dashboard_dir, Sessions()
+            files = None if directory is None else await asyncio.to_thread(Files.of, directory)
+            dashboard = Dashboard(
+                RefusesFlinkPrograms(self._forwarding), files, sessions, address=lambda: context.address
+            )
             door = Door(
-                self._noticing(RefusesFlinkPrograms(self._forwarding)),
+                self._noticing(dashboard),
                 rest=rest,
                 security=security,
                 identities=identities,
-                public=PUBLIC,
+                public=PUBLIC if files is None else (*PUBLIC, f"{ENTER}*"),
                 limit_of=self._limit_of,
                 audit=audit,
+                sessions=None if files is None else sessions,
             )
             most = room_for(rest.max_connections)
             connections = Connections(most, min(rest.max_connections_per_address, max(1, most * 3 // 4)))

@@ -60,14 +60,14 @@ _AT_ONCE = (
 _LIVE = "live; Flink's may be 3 s old"
 _NO_STACK = "404 in place of 500 for an unknown job"
 _FIXED = "the parallelism of a running job is fixed: stop it with a savepoint and submit it from there"
-_DEBUG = "for admins, and only with `security.rest.debug-endpoints`"
+_DEBUG = "for admins, and only with `security.rest.debug-endpoints` or a dashboard"
 _DEBUG_DIFFERS = "403 unless it is switched on"
 _NO_PROFILER = "404, as in Flink where the profiler is off"
 _PROGRAM = "of an uploaded program"
 _PYTHON = "Programs are Python files and pipelines, not jars"
 _PROGRAM_RUNS = (
-    f"{_PYTHON}; 404 in place of 500 for an unknown one; no code runs before the job does, so what is wrong with it is the "
-    "job's failure"
+    f"{_PYTHON}; 404 in place of 500 for an unknown one, 400 for a module that it lacks; no code runs before the job does, so "
+    "what is wrong with it is the job's failure"
 )
 _NODE_LOGS = "for admins, and viewers of everybody's jobs"
 
@@ -221,11 +221,11 @@ RESCALING: tuple[Row, ...] = (
 )
 
 CLUSTER: tuple[Row, ...] = (
-    _no(
+    _yes(
         "GET",
         "/",
-        "404: there is no dashboard here",
-        "Flink's dashboard is Flink's own and is not shipped; its files can be served beside the API",
+        "Flink's dashboard, where `web.flink-dashboard.dir` names its files; see [the dashboard](../operations/dashboard.md)",
+        "Flink's dashboard is Flink's own and is not shipped: 404 without its files",
         specified=False,
     ),
     _yes(

@@ -1,4 +1,5 @@
-"""What shows the inside of a process. Off unless `security.rest.debug-endpoints` is on, and then for admins (S33)."""
+"""What shows the inside of a process. For admins, and off unless `security.rest.debug-endpoints` is on or there is a dashboard
+that has a page for it (S33)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class ThreadDump(TypedDict):
 
 def require_debugging(configuration: Configuration, principal: Principal) -> None:
     require(principal, Role.ADMIN)
-    if not configuration.security.debug:
+    if not configuration.security.debug and configuration.web.flink_dashboard_dir is None:
         raise ForbiddenError(
             "thread dumps are off on this cluster; set security.rest.debug-endpoints to true and start the node again"
         )

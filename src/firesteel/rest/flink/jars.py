@@ -22,7 +22,7 @@ from firesteel.rest.flink.archives import has_main, has_module
 from firesteel.rest.flink.contract import ERRORS, Empty
 from firesteel.rest.flink.multipart import file_part
 from firesteel.rest.flink.plan import PlanMessage
-from firesteel.rest.flink.programs import ARCHIVES, MAIN, PIPELINES, graph_of, kind_of, plan_of
+from firesteel.rest.flink.programs import ARCHIVES, MAIN, PIPELINES, graph_of, kind_of, no_entry, plan_of
 from firesteel.rest.flink.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
 from firesteel.rest.flink.states import ms
 from firesteel.rest.native.graph_input import in_thread

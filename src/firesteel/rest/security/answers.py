@@ -22,6 +22,8 @@ _HSTS = (b"strict-transport-security", b"max-age=31536000")
 _DROPPED = frozenset({b"server", b"x-powered-by", b"access-control-allow-origin", b"access-control-allow-credentials"})
 """What the app may say, and is not passed on: which origins see an answer is the door's to decide."""
 _MOST_HELD = 64 * 1024
+POLICY = "firesteel.content-security-policy"
+"""In the message that begins an answer: the policy of a page that is none of ours, and was let in by configuration."""
 
 
 def security_headers(*, tls: bool) -> Headers:
@@ -91,10 +93,13 @@ class Answer:
     async def _pass_on(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": self._complete(message.get("headers", ()))}
+            said = [*message.get("headers", ())]
+            policy: bytes | None = message.get(POLICY)
+            message = {k: v for k, v in message.items() if k != POLICY}
+            message["headers"] = self._complete(said, policy or CONTENT_SECURITY_POLICY.encode())
         await self._send(message)
 
-    def _complete(self, said: Headers) -> list[tuple[bytes, bytes]]:
+    def _complete(self, said: Headers, policy: bytes) -> list[tuple[bytes, bytes]]:
         ours = {name for name, _ in self._headers}
         kept = [(name.lower(), value) for name, value in said]
         kept = [(n, v) for n, v in kept if n == b"vary" or (n not in ours and n not in _DROPPED)]
@@ -103,5 +108,5 @@ class Answer:
         if b"cache-control" not in names:
             kept.append((b"cache-control", b"no-store"))
         if b"content-security-policy" not in names:
-            kept.append((b"content-security-policy", CONTENT_SECURITY_POLICY.encode()))
+            kept.append((b"content-security-policy", policy))
         return [*kept, *self._headers]

@@ -106,6 +106,14 @@ def check_query(query: bytes) -> None:
         )
 
 
+def check_own_page(headers: Mapping[str, str]) -> None:
+    """For changes in the session of a browser: it has to say that the page is this node's own. `Origins` has looked at it."""
+    if headers.get("origin") is None and headers.get("sec-fetch-site") != "same-origin":
+        raise Refused(
+            403, "Changes in a browser's session are for pages of this node; send a token instead of a cookie."
+        )
+
+
 def check_content_type(content_type: str) -> None:
     """For changes by callers whom the browser itself proves: only what a foreign page cannot send without asking."""
     if content_type.partition(";")[0].strip().lower() in _SIMPLE_TYPES:

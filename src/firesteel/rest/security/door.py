@@ -28,6 +28,7 @@ from firesteel.rest.security.browsers import (
     Hosts,
     Origins,
     check_content_type,
+    check_own_page,
     check_query,
     cors_headers,
     is_mutating,
@@ -39,6 +40,7 @@ from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.rest.security.refusal import Refused, empty_messages, error_messages
+from firesteel.rest.security.sessions import Sessions, cookie_of
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Door:
         identities: How callers are known.
         public: Paths that need no credential, for GET and HEAD. One that ends in `/*` stands for all below it.
         limit_of: The largest body of an upload path, None for all others.
+        sessions: Of browsers, where there is a dashboard.
         audit: Where changes and refusals are written; the one who made it closes it.
     """
 
@@ -79,8 +82,10 @@ class Door:
         public: Collection[str] = (),
         limit_of: LimitOf = lambda path: None,
         audit: AuditLog | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self._app = app
+        self._sessions = sessions
         self._hosts = Hosts(rest, security)
         self._origins = Origins(security)
         self._identities = identities
@@ -168,6 +173,8 @@ class Door:
         self._limit_rate(self._callers, (principal.owner, principal.name))
         if identity.ambient and request.mutating:
             check_content_type(request.headers.get("content-type", ""))
+        if identity.session and request.mutating:
+            check_own_page(request.headers)
         return principal
 
     async def _identify(self, request: _Request) -> Identity | None:
@@ -178,6 +185,8 @@ class Door:
         if sent:
             found = _BEARER.fullmatch(sent[0].strip())
             bearer = found[1] if found else ""  # another scheme is as good as a wrong token
+        elif (principal := self._session(request)) is not None:
+            return Identity(principal, ambient=True, session=True)
         try:
             return await self._identities.identify(bearer, request.certificate)
         except ForbiddenError as error:
@@ -185,6 +194,12 @@ class Door:
         except AuthenticationUnavailableError as error:  # those who raise it have logged why
             message = "Nobody can be authenticated at the moment; the log of the node says why."
             raise Refused(503, message, [(b"retry-after", b"5")]) from error
+
+    def _session(self, request: _Request) -> Principal | None:
+        if self._sessions is None:
+            return None
+        cookie = cookie_of("; ".join(request.all("cookie")), tls=request.tls)
+        return None if cookie is None else self._sessions.principal(cookie)
 
     def _is_public(self, request: _Request) -> bool:
         if request.method not in ("GET", "HEAD"):

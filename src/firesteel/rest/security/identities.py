@@ -23,6 +23,8 @@ class Identity(NamedTuple):
     principal: Principal
     ambient: bool
     """The browser of a caller proves it by itself, whichever page sends the request; so the page has to be looked at too."""
+    session: bool = False
+    """By a cookie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

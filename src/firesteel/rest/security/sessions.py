@@ -1,0 +1,86 @@
+"""Sessions of browsers, which cannot send a bearer token: a link that works once, and then a cookie (S48).
+
+Whoever has proven who they are asks for a link. It is good for one browser and for a minute, and leaves a cookie there that
+scripts do not see and other sites cannot make a browser send. Nothing here is written down: a node that restarts knows no
+session, and one that somebody stole from a disk does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firesteel.rest.security.principals import Principal
+
+COOKIE = "firesteel-session"
+SECURE_COOKIE = "__Host-firesteel-session"
+"""Where there is TLS. Browsers take a cookie of that name only from the very host, and never without TLS."""
+LINK_SECONDS = 60.0
+SESSION_SECONDS = 8 * 3600.0
+MOST_LINKS = 100
+MOST_SESSIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    principal: Principal
+    until: float
+
+
+class Sessions:
+    """Lives on one event loop. The oldest go when there are too many."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._links: dict[str, _Entry] = {}
+        self._sessions: dict[str, _Entry] = {}
+
+    def link(self, principal: Principal) -> str:
+        """A code that begins one session as `principal`."""
+        return _add(self._links, _Entry(principal, self._clock() + LINK_SECONDS), MOST_LINKS)
+
+    def begin(self, code: str) -> str | None:
+        """The value of a new cookie; None when the code was used before, is too old, or was never given."""
+        entry = self._links.pop(_key(code), None)
+        if entry is None or entry.until < self._clock():
+            return None
+        return _add(self._sessions, _Entry(entry.principal, self._clock() + SESSION_SECONDS), MOST_SESSIONS)
+
+    def principal(self, cookie: str) -> Principal | None:
+        """Whose session it is."""
+        entry = self._sessions.get(_key(cookie))
+        return entry.principal if entry is not None and entry.until >= self._clock() else None
+
+
+def _add(entries: dict[str, _Entry], entry: _Entry, most: int) -> str:
+    while len(entries) >= most:
+        del entries[next(iter(entries))]
+    secret = secrets.token_urlsafe(32)
+    entries[_key(secret)] = entry
+    return secret
+
+
+def _key(secret: str) -> str:
+    """What is compared is not the secret: how long that takes tells nothing about it."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def cookie_name(*, tls: bool) -> str:
+    return SECURE_COOKIE if tls else COOKIE
+
+
+def set_cookie(value: str, *, tls: bool) -> str:
+    secure = "; Secure" if tls else ""
+    attributes = f"Path=/; Max-Age={SESSION_SECONDS:.0f}; HttpOnly; SameSite=Strict{secure}"
+    return f"{cookie_name(tls=tls)}={value}; {attributes}"
+
+
+def cookie_of(header: str, *, tls: bool) -> str | None:
+    """The session's cookie in a Cookie header; None when it is not there once."""
+    name = cookie_name(tls=tls)
+    pairs = (part.strip().partition("=") for part in header.split(";"))
+    values = [value for key, _, value in pairs if key == name]
+    return values[0] if len(values) == 1 else None
