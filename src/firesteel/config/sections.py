@@ -446,8 +446,8 @@ class WebOptions(Section, prefix="web"):
         default=None,
         default_text="no dashboard",
         description=(
-            "Directory with the files of Flink's dashboard, which nodes then serve under their own address; `firesteel "
-            "dashboard` lets a browser in. Thread dumps are shown to admins then."
+            "Directory with the files of Flink's dashboard, which nodes then serve under their own address, with thread dumps "
+            "for admins; `firesteel dashboard` lets a browser in."
         ),
         since="0.2",
     )
