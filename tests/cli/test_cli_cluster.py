@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,44 @@ def test_life_of_a_real_node(command: Command) -> None:
         said = command("cluster", "stop", "--json")
     assert [s["pid"] for s in said.json] == [started["pid"]]
     assert ProcessIdentity.of(started["pid"]) is None
+
+
+@pytest.mark.slow
+def test_second_node_joins_takes_over_and_is_known_by_its_log(command: Command) -> None:
+    try:
+        first = command("cluster", "start", "--json", "-Drest.port=0").json
+        second = command("node", "start", "--json").json
+        assert second["started"] is True
+        assert second["pid"] != first["pid"]
+        assert second["address"] != first["address"]
+        assert Path(second["log"]).stat().st_size > 0
+        assert second["log"] != first["log"]
+        nodes = command("cluster", "status", "--json").json["nodes"]
+        assert {(n["pid"], n["address"], n["log"]) for n in nodes} == {
+            (n["pid"], n["address"], n["log"]) for n in (first, second)
+        }
+        assert [n["pid"] for n in nodes if n["leads"]] == [first["pid"]]
+        table = command("cluster", "status").out
+        assert [second["address"], str(second["pid"]), second["log"]] in [line.split() for line in table.splitlines()]
+        refused = command("node", "start", "-Djobstore.max-capacity=7")
+        assert refused.code == exit_codes.FAILED
+        assert "other settings (jobstore.max-capacity)" in refused.err
+        (ended,) = command("cluster", "stop", "--json").json
+        assert (ended["pid"], ended["other_nodes"]) == (first["pid"], [second["address"]])
+        deadline = time.monotonic() + 60
+        while command("cluster", "status", "--json").json.get("leader") != second["address"]:
+            assert time.monotonic() < deadline
+        assert command("list", "--json").json == []
+    finally:
+        ends = [command("cluster", "stop", "--json").json for _ in range(2)]
+    assert [e["pid"] for end in ends for e in end] == [second["pid"]]
+    assert ProcessIdentity.of(second["pid"]) is None
+
+
+def test_node_that_could_share_nothing_is_refused(command: Command, local: LocalNode) -> None:
+    refused = command("node", "start", "-Dhigh-availability.type=none")
+    assert refused.code == exit_codes.FAILED
+    assert "high-availability.type is none" in refused.err
 
 
 # -- tokens ---------------------------------------------------------------------------------------------------------

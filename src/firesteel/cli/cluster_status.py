@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,10 +15,11 @@ from rich.text import Text
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import address_option, addressed, json_option
 from firesteel.cli.connection import is_awake
+from firesteel.cli.local_cluster import node_log
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, count, echo_json, moment, new_table, plain, print_facts, span, status_text
 from firesteel.client.cluster import ClusterClient
-from firesteel.client.discovery import connect
+from firesteel.client.discovery import connect, find_nodes, rest_file
 from firesteel.client.model import ClusterOverview, ClusterStatus, EngineInfo, Queue
 from firesteel.status import JobStatus
 
@@ -41,7 +42,7 @@ def status(given: Given, address: str | None, as_json: bool) -> int:
         told = client.cluster_status()
         if told.degraded:
             return _degraded(client.addresses[0], told, as_json)
-        seen = _look(client, told)
+        seen = _look(client, told, [] if given.configuration.client.addresses else _nodes(given, told))
     if as_json:
         echo_json({"running": True, **seen.to_json()})
     else:
@@ -57,6 +58,8 @@ class _Seen:
     engines: Sequence[EngineInfo]
     queue: Queue
     jobs: dict[JobStatus, int]
+    nodes: Sequence[Mapping[str, Any]]
+    """Those of this machine; none when it is a cluster elsewhere."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,7 +70,21 @@ class _Seen:
             "engines": [dataclasses.asdict(e) for e in self.engines],
             "jobs": {s.value: n for s, n in self.jobs.items()},
             "queue": dataclasses.asdict(self.queue),
+            "nodes": list(self.nodes),
         }
+
+
+def _nodes(given: Given, cluster: ClusterStatus) -> list[dict[str, Any]]:
+    directory = rest_file(given.configuration).parent
+    return [
+        {
+            "address": n.address,
+            "pid": n.process.pid,
+            "leads": n.address == cluster.leader,
+            "log": str(node_log(directory, n.process.pid)),
+        }
+        for n in reversed(find_nodes(given.configuration))
+    ]
 
 
 def _degraded(address: str, cluster: ClusterStatus, as_json: bool) -> int:
@@ -91,7 +108,7 @@ def _degraded(address: str, cluster: ClusterStatus, as_json: bool) -> int:
     return exit_codes.FAILED
 
 
-def _look(client: ClusterClient, cluster: ClusterStatus) -> _Seen:
+def _look(client: ClusterClient, cluster: ClusterStatus, nodes: Sequence[Mapping[str, Any]]) -> _Seen:
     jobs = Counter(j.status for j in client.jobs())
     return _Seen(
         address=client.addresses[0],
@@ -100,6 +117,7 @@ def _look(client: ClusterClient, cluster: ClusterStatus) -> _Seen:
         engines=client.engines(),
         queue=client.queue(),
         jobs={s: jobs[s] for s in JobStatus if jobs[s]},
+        nodes=nodes,
     )
 
 
@@ -107,6 +125,12 @@ def _show(out: Console, seen: _Seen) -> None:
     cluster = seen.cluster
     out.print(plain(f"cluster {cluster.cluster_id}", "bold"), plain(seen.address))
     print_facts(out, _facts(seen))
+    if len(seen.nodes) > 1:
+        table = new_table("node", "process", "", "log", right=["process"])
+        for n in seen.nodes:
+            table.add_row(plain(n["address"]), str(n["pid"]), "leads" if n["leads"] else "", plain(n["log"]))
+        out.print()
+        out.print(table)
     if seen.engines:
         numbers = ["cores", "slots", "free"]
         table = new_table("engine", "master", "memory", *numbers, "state", "address", right=numbers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,17 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.cli.options import Given
-from firesteel.client.discovery import LocalCluster, find_local, rest_file
+from firesteel.client.discovery import LocalCluster, find_local, find_nodes, rest_file
 from firesteel.client.errors import ClusterError
 from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.files import private_dir, read_json, tail
 from firesteel.ha.identity import check as check_store
+from firesteel.processes import ProcessIdentity
 
 WAKE_SECONDS = 60.0
 POLL_SECONDS = 0.02
 LOG = "node.log"
+_MOST_LOGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,20 @@ def awake(given: Given) -> Started:
 
 
 def start_node(
-    given: Given, *, woken: bool, extra: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+    given: Given,
+    *,
+    woken: bool,
+    extra: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    own_log: bool = False,
 ) -> LocalCluster:
-    """Start a node in the background, and return once it serves. Raises FiresteelError with what it said otherwise."""
+    """Start a node in the background, and return once it serves. Raises FiresteelError with what it said otherwise.
+
+    Args:
+        own_log: other nodes run here, one of which writes to the usual log.
+    """
     directory = private_dir(rest_file(given.configuration).parent)
-    log = directory / LOG
+    log = directory / (f"node-of-{os.getpid()}.log" if own_log else LOG)
     # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
     command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
     if given.config_file is not None:
@@ -79,21 +91,48 @@ def start_node(
             stderr=output,
             start_new_session=True,
         )
+    if own_log:
+        log = log.rename(directory / f"node-{child.pid}.log")
+        _remove_old_logs(directory)
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
         pipe.write(definitions)
     deadline = time.monotonic() + WAKE_SECONDS
     while time.monotonic() < deadline:
-        found = find_local(given.configuration)
-        if found is not None and found.process.pid == child.pid:
-            child.returncode = 0  # it outlives us by design
-            return found
+        for found in find_nodes(given.configuration):
+            if found.process.pid == child.pid:
+                child.returncode = 0  # it outlives us by design
+                return found
         if child.poll() is not None:
             raise FiresteelError(f"the cluster did not start:\n{_since(log, begin)}")
         time.sleep(POLL_SECONDS)
     child.kill()
     child.wait()
     raise FiresteelError(f"the cluster did not start within {show_seconds(WAKE_SECONDS)}:\n{_since(log, begin)}")
+
+
+def node_log(directory: Path, pid: int) -> Path:
+    """The log of the node that is this process."""
+    own = directory / f"node-{pid}.log"
+    return own if own.exists() else directory / LOG
+
+
+def _remove_old_logs(directory: Path) -> None:
+    """Those of nodes that are gone, but for the last few."""
+    logs = sorted(directory.glob("node-*.log"), key=lambda f: f.stat().st_mtime)
+    for log in logs[:-_MOST_LOGS]:
+        if ProcessIdentity.of(int("".join(filter(str.isdigit, log.stem)) or 0)) is None:
+            log.unlink(missing_ok=True)
+
+
+def check_settings(given: Given) -> None:
+    """Nodes of one cluster have the same settings. Raises FiresteelError."""
+    if differences := differing(_settings_of(given), fingerprint(given.configuration)):
+        shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
+        raise FiresteelError(
+            f"the cluster that runs here was started with other settings ({shown}); give every node the same -D, the same "
+            "environment and the same configuration file"
+        )
 
 
 def _settings_of(given: Given) -> dict[str, str]:

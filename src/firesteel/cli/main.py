@@ -42,6 +42,7 @@ COMMANDS = {
     "checkpoint": ("firesteel.cli.operations", "checkpoint", "Wait until all that a stream has read is committed."),
     "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and look at the cluster of this machine."),
     "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens Flink's dashboard in a browser."),
+    "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
     "config": ("firesteel.cli.settings", "config", "Show the configuration in force and where each value is from."),
     "doctor": ("firesteel.cli.doctor", "doctor", "Tell what was found on this machine and what is missing."),

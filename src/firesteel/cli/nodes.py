@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -49,7 +49,7 @@ def start(given: Given, foreground: bool, as_json: bool) -> int:
             _runs_already(given, found, as_json)
             return exit_codes.OK
         if foreground:
-            _become_node(given)
+            become_node(given)
         started = start_node(given, woken=False)
     _wait_for_a_leader(given)
     if as_json:
@@ -115,14 +115,14 @@ def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
     return True
 
 
-def _become_node(given: Given) -> NoReturn:
+def become_node(given: Given, extra: Mapping[str, str] | None = None) -> NoReturn:
     # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
     command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).
     with tempfile.TemporaryFile() as definitions:
-        definitions.write(json.dumps(dict(given.overrides)).encode())
+        definitions.write(json.dumps({**given.overrides, **(extra or {})}).encode())
         definitions.seek(0)
         os.dup2(definitions.fileno(), 0)
     sys.stdout.flush()
