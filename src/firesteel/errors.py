@@ -30,6 +30,7 @@
     ├── ForbiddenError             the one who asks may not do this
     ├── RateLimitedError           too many requests of one caller; says when to come again
     ├── ServiceStartError          a part of the cluster could not start; says which and why
+    ├── OutputError                an output cannot be written; names the vertex and the path
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
 
 Domain errors know nothing of HTTP or exit codes; the doors (cli, rest) map them.
@@ -113,6 +114,18 @@ class EngineStartError(EngineError):
 
 class EngineLostError(EngineError):
     """An engine that was there is gone."""
+
+
+class OutputError(FiresteelError):
+    """An output cannot be written: what the file system says, of which vertex."""
+
+    def __init__(self, vertex: str, path: str, error: OSError) -> None:
+        self.vertex = vertex
+        what = error.strerror or str(error) or type(error).__name__
+        where = f": '{error.filename}'" if error.filename and str(error.filename) != path else ""
+        super().__init__(
+            f"the output '{path}' cannot be written: {what}{where} — check the path and who may write there"
+        )
 
 
 class QueryStoppedError(EngineError):

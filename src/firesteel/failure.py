@@ -13,6 +13,8 @@ class FailureKind(StrEnum):
     INVALID_PIPELINE = "invalid pipeline"
     IMPORT = "import error"
     DATA = "data error"
+    OUTPUT = "output error"
+    """An output cannot be written."""
     EXIT_CODE = "exit code"
     ENGINE_START = "engine start"
     ENGINE_LOST = "engine lost"

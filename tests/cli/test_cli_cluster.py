@@ -233,7 +233,7 @@ def test_foreground_becomes_the_node_and_shows_no_secrets(
         os.close(stdin)
     path, argv, definitions = given
     assert path == argv[0] == sys.executable
-    assert argv[1:] == ["-m", "firesteel.entrypoint", "--config", str(config), "--definitions-from-stdin"]
+    assert argv[1:] == ["-P", "-m", "firesteel.entrypoint", "--config", str(config), "--definitions-from-stdin"]
     assert json.loads(definitions) == {"client.token": "hidden"}
 
 

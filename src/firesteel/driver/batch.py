@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from firesteel.driver import artifacts
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import CancelSwitch
+from firesteel.errors import OutputError
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import Mode, Overwrite, SaveMode, Sink
 from firesteel.jobgraph.modes import PARTITION_OVERWRITE, save_mode
@@ -17,6 +19,8 @@ from firesteel.sinks.graph import staged
 from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.operation import Progress
 from firesteel.spark.session import EngineSession
+
+T = TypeVar("T")
 
 
 def run(
@@ -28,7 +32,8 @@ def run(
     log.emit("phase", phase="running")
     sinks = [(sink, staged(sink, spec.attempt.job_id)) for sink in spec.graph.sinks]
     # All of them before Spark works for the first: one that must not be written to is known at once.
-    begun = {sink.name: files.begin(spec.attempt.number) for sink, files in sinks if files is not None}
+    number = spec.attempt.number
+    begun = {s.name: opened(s, partial(files.begin, number)) for s, files in sinks if files is not None}
     for sink, files in sinks:
         if begun.get(sink.name, Begin.RUN) is not Begin.RUN:
             log.emit("sink", vertex=sink.name, state=_STATES[begun[sink.name]])
@@ -46,9 +51,17 @@ def run(
     cancel.reached_commit()
     log.emit("phase", phase="committing")
     for sink, files in written:
-        files.commit(spec.attempt.number)
+        opened(sink, partial(files.commit, number))
         log.emit("sink", vertex=sink.name, state="committed")
     return rows
+
+
+def opened(sink: Sink, work: Callable[[], T]) -> T:
+    """Carry out something on the files of a sink. Raises OutputError where the file system refuses."""
+    try:
+        return work()
+    except OSError as error:
+        raise OutputError(sink.name, sink.path or "", error) from error
 
 
 _STATES = {Begin.ALREADY_COMMITTED: "already-committed", Begin.IGNORED: "ignored"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
-from firesteel.errors import EngineLostError, InvalidPipelineError, QueryStoppedError
+from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError, QueryStoppedError
 from firesteel.failure import Failure, FailureKind
 from firesteel.spark.operation import error_class
 
@@ -24,6 +26,7 @@ _DATA_CLASSES = (
     "MAP_KEY_DOES_NOT_EXIST",
     "CANNOT_PARSE_TIMESTAMP",
 )
+_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*?)(?=\n\tat |\nCaused by: |\Z)", re.DOTALL | re.MULTILINE)
 _MEMORY_SIGNS = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "UNABLE_TO_ACQUIRE_MEMORY")
 _NOT_THE_USERS = ("/firesteel/driver/", "/firesteel/spark/", "/pyspark/", "<frozen ", "/runpy.py", "/py4j/", "/grpc/")
 
@@ -35,8 +38,12 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
     trace = user_traceback(error)
     match error:
         case InvalidPipelineError():
-            first = error.problems[0]
-            return Failure(FailureKind.INVALID_PIPELINE, str(error), first.vertex, kind)
+            first, *others = error.problems
+            # The kind and the vertex are said by the failure itself.
+            message = "\n".join(map(str, [replace(first, vertex=None), *others]))
+            return Failure(FailureKind.INVALID_PIPELINE, message, first.vertex, kind)
+        case OutputError():
+            return Failure(FailureKind.OUTPUT, text, error.vertex)
         case EngineLostError():
             return Failure(FailureKind.ENGINE_LOST, text)
         case QueryStoppedError():
@@ -49,7 +56,8 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             return Failure(FailureKind.EXIT_CODE, message, vertex, exit_code=code & 0xFF or 1)
         case ImportError():
             name = getattr(error, "name", None)
-            hint = f"; add the package that holds '{name}' to artifacts.py_files, or install it" if name else ""
+            hint = f"; give the file or package that holds '{name}' by -pyfs or artifacts.py_files, or install it"
+            hint = hint if name else ""
             return Failure(FailureKind.IMPORT, f"{text}{hint}", vertex, traceback=trace)
         case MemoryError():
             return Failure(FailureKind.OUT_OF_MEMORY, "the driver process ran out of memory", vertex, traceback=trace)
@@ -58,9 +66,23 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
     if "StatusCode.UNAVAILABLE" in str(error) or "SESSION_CHANGED" in kind or "RETRIES_EXCEEDED" in kind:
         return Failure(FailureKind.ENGINE_LOST, text, error_class=kind)
     if kind.split(".")[0] in _DATA_CLASSES:
-        return Failure(FailureKind.DATA, text, vertex, kind, trace)
+        return Failure(FailureKind.DATA, _with_cause(text, error), vertex, kind, trace)
     name = type(error).__name__
     return Failure(FailureKind.USER_CODE, text if kind else f"{name}: {text}", vertex, kind, trace)
+
+
+def _with_cause(text: str, error: BaseException) -> str:
+    """Spark's message about a file says that it cannot be read; why is in the causes, which it keeps for itself."""
+    stack = getattr(error, "getStackTrace", lambda: None)() or ""
+    causes = [(kind.rpartition(".")[2], message.strip()) for kind, message in _CAUSE.findall(stack)]
+    if not causes:
+        return text
+    told = next((message for _, message in causes if error_class(message)), "")
+    last = f"{causes[-1][0]}: {causes[-1][1]}"
+    lines = [first_lines(told.partition(" SQLSTATE")[0], 3)] if told else []
+    if first_lines(last, 1) not in told:
+        lines.append(first_lines(last, 2))
+    return "\n".join([text, *(f"  cause: {line}" for line in lines)])
 
 
 def from_exit(status: int | None, stderr: str, *, vertex: str | None = None) -> Failure:

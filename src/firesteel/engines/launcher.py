@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -38,6 +39,7 @@ _KEPT_ENVIRONMENT = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP")
 
 
 HEALTH_SECONDS = 10.0
+_UNRESOLVED = re.compile(r"(?:unresolved dependency: |:: )([\w.-]+)#([\w.-]+);([\w.-]+): not found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ def wait_until_ready(
         if record.process is not None:
             reap(record.process, timeout=0)
         if record.process is None or not record.process.alive:
-            text = tail(log)
+            text = without_resolver_noise(tail(log))
             remove(directory, record.engine_id)
             raise EngineStartError(f"the Spark engine ended while it was starting (master {record.spec.master})", text)
         if cancelled() or time.monotonic() > deadline:
@@ -198,6 +200,17 @@ def wait_until_ready(
             reason = "start was cancelled" if cancelled() else f"did not answer within {options.start_timeout:g} s"
             raise EngineStartError(f"the Spark engine {reason} (master {record.spec.master})", text)
         time.sleep(0.02)
+
+
+def without_resolver_noise(log: str) -> str:
+    """A log in which the resolver of packages gave up, in one line; any other as it is."""
+    missing = dict.fromkeys(":".join(found) for found in _UNRESOLVED.findall(log))
+    if not missing:
+        return log
+    return (
+        f"packages of spark.jars.packages cannot be had: {', '.join(missing)} — check their names and versions, and that "
+        "the repository can be reached (spark.jars.repositories names others)"
+    )
 
 
 def port_open(record: EngineRecord) -> bool:

@@ -30,6 +30,7 @@ _TYPES: Mapping[FailureKind, str] = {
     FailureKind.IMPORT: "USER_ERROR",
     FailureKind.EXIT_CODE: "USER_ERROR",
     FailureKind.DATA: "DATA_ERROR",
+    FailureKind.OUTPUT: "OUTPUT_ERROR",
     FailureKind.OUT_OF_MEMORY: "OUT_OF_MEMORY",
     FailureKind.ENGINE_LOST: "ENGINE_LOST",
     FailureKind.ENGINE_START: "ENGINE_LOST",

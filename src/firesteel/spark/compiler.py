@@ -7,6 +7,8 @@ plan without a round trip; a vertex with several becomes a view of the session, 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +37,7 @@ FunctionResolver = Callable[[str], Callable[..., Any]]
 
 ROWS = "rows"
 _MARK = "__firesteel_attempt"
+_POSITION = re.compile(r"\bline (\d+),? pos(?:ition)? (\d+)")
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ def check(compiled: CompiledGraph) -> list[Problem]:
             _ = compiled.frames[vertex.name].schema
         except Exception as error:
             bad.add(vertex.name)
-            problems.append(_problem(compiled.graph, vertex.name, error))
+            problems.append(problem_of(compiled.graph, vertex.name, error))
     return problems
 
 
@@ -120,7 +123,7 @@ def locate(compiled: CompiledGraph, error: Exception, fallback: str) -> Exceptio
     if not isinstance(error, AnalysisException):
         return error
     found = check(compiled)
-    return InvalidPipelineError(found or [_problem(compiled.graph, fallback, error)])
+    return InvalidPipelineError(found or [problem_of(compiled.graph, fallback, error)])
 
 
 def queries_of(graph: JobGraph) -> list[str]:
@@ -128,7 +131,8 @@ def queries_of(graph: JobGraph) -> list[str]:
     return [v.query for v in graph.vertices if isinstance(v, Sql)]
 
 
-def _problem(graph: JobGraph, vertex: str, error: Exception) -> Problem:
+def problem_of(graph: JobGraph, vertex: str, error: Exception) -> Problem:
+    """What Spark objects to in a vertex: its first sentence, where in the query that is, and what to do where we know."""
     text = str(error).partition("\n\nJVM stacktrace")[0].strip()
     written = graph.by_name.get(vertex)
     text = in_own_lines(text, [written.query] if isinstance(written, Sql) else queries_of(graph))
@@ -136,8 +140,24 @@ def _problem(graph: JobGraph, vertex: str, error: Exception) -> Problem:
     del rest
     message = first.partition(" SQLSTATE")[0].rstrip(". ")
     kind = error_class(first)
+    if (at := _POSITION.search(first)) is not None and isinstance(written, Sql):
+        message += f" (line {at[1]}, column {int(at[2]) + 1} of the query)"
     field_name = "query" if kind.startswith(("PARSE", "UNRESOLVED", "TABLE_OR_VIEW", "DATATYPE")) else None
-    return Problem(message or type(error).__name__, vertex=vertex, field=field_name)
+    return Problem(message or type(error).__name__, _fix(message, kind), vertex=vertex, field=field_name)
+
+
+def _fix(message: str, kind: str) -> str:
+    if kind.startswith("UNRESOLVED_ROUTINE") and (name := re.search(r"`([^`]+)`", message)):
+        from pyspark.sql import functions
+
+        near = difflib.get_close_matches(name[1].lower(), [n for n in dir(functions) if n[:1].islower()], n=1)
+        return f"did you mean '{near[0]}'?" if near else ""
+    if "data source: kafka" in message.lower():
+        import pyspark
+
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+        return f"put its package into spark.jars.packages: -Dspark.jars.packages={package}"
+    return ""
 
 
 def _upstream(graph: JobGraph, name: str) -> set[str]:
