@@ -20,7 +20,7 @@ from typing import Literal
 from firesteel.engines import java as java_module
 from firesteel.errors import EnvironmentNotReadyError
 
-Status = Literal["ok", "warn", "missing"]
+Status = Literal["ok", "warn", "missing", "optional"]
 _GIB = 1024**3
 
 MINIMUM_PYTHON = (3, 11)
@@ -57,11 +57,11 @@ class Finding:
     name: str
     status: Status
     """`ok`: nothing to do. `warn`: works, but not well or not always. `missing`: no job can run before this is
-    mended.
+    mended. `optional`: not there, and only some jobs need it.
     """
     detail: str
     fix: str = ""
-    """What to do, imperative; for `ok` an offer, such as how to get an optional connector."""
+    """What to do, imperative; for `optional` an offer: how to get it."""
 
 
 def examine(
@@ -163,7 +163,7 @@ def spark_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name, "ok", ", ".join(jars))
         else:
             fix = f"to use it, put {package} in the version for Spark {_dotted(SPARK_VERSION)} into spark.jars.packages"
-            yield Finding(name, "ok", "not in Spark's jars (optional)", fix)
+            yield Finding(name, "optional", "not in Spark's jars", fix)
 
 
 def cores_finding(cores: int) -> Finding:

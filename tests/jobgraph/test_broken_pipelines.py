@@ -207,7 +207,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "bad name": (
         "name: a\nvertices:\n  - {name: my orders, kind: source, format: csv, path: in}\n",
         [
-            "pipeline.yaml:3: vertex 'my orders', field 'name': 'my orders' cannot be the name of a vertex — use up to 128 letters, digits and underscores, beginning with a letter",
+            "pipeline.yaml:3: vertex 'my orders', field 'name': 'my orders' cannot be the name of a vertex — use up to 128 letters (a-z, A-Z), digits and underscores, beginning with a letter",
         ],
     ),
     "bad function": (

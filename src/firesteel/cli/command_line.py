@@ -12,10 +12,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from firesteel.cli.connection import Connection, is_awake, open_connection, with_addresses
-from firesteel.cli.options import Given, configured, split_definitions
+from firesteel.cli.options import Given, configured, json_option, split_definitions
 from firesteel.client.discovery import connect
 from firesteel.config import load_configuration
 from firesteel.errors import FiresteelError
+
+__all__ = ["CheckedCommand", "address_option", "addressed", "attached", "complete_jobs", "job_argument", "json_option"]
 
 _MOST_COMPLETIONS = 100
 _COMPLETION_SECONDS = "1 s"
@@ -94,4 +96,3 @@ def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplet
 
 
 job_argument = click.argument("job", shell_complete=complete_jobs)
-json_option = click.option("--json", "as_json", is_flag=True)

@@ -26,6 +26,8 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 
 _REMEMBERED_LINES = 500
+_PIPE_WIDTH = 4096
+"""Nothing is wrapped or cut in a pipe."""
 _PHASES = {
     "connecting": "connecting",
     "compiling": "compiling",
@@ -180,7 +182,9 @@ class TextDisplay:
         self._graph = graph
         self._option = option
         self._job_id = job_id
-        self._console = _Console(stderr=False, highlight=False)
+        self._console = _Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console = _Console(highlight=False, width=_PIPE_WIDTH)
         self._live: Live | None = None
         self._began = time.monotonic()
         self._phase = "submitting"

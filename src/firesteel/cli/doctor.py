@@ -6,21 +6,21 @@ import dataclasses
 import json
 
 import click
-from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from firesteel.cli import exit_codes
-from firesteel.cli.options import Given, configured
+from firesteel.cli.options import Given, configured, json_option
+from firesteel.cli.tables import console, new_table, plain
 from firesteel.cli.training import current_archive
 from firesteel.doctor import examine
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.jobmaster.plan import launch_options
 
-_MARKS = {"ok": "[green]ok[/green]", "warn": "[yellow]warn[/yellow]", "missing": "[red]missing[/red]"}
+_STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "optional": "dim"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @configured
 def doctor(given: Given, as_json: bool) -> int:
     """Examine this machine. Ends with 1 when something that every job needs is missing."""
@@ -36,11 +36,12 @@ def doctor(given: Given, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps([{**dataclasses.asdict(f), "status": str(f.status)} for f in findings], indent=1))
     else:
-        table = Table(box=None)
-        for column in ("", "what", "found"):
-            table.add_column(column, overflow="fold")
+        table = new_table("", "what", "found", whole=["", "what"])
         for finding in findings:
-            fix = f"\n[dim]→ {finding.fix}[/dim]" if finding.fix else ""
-            table.add_row(_MARKS.get(str(finding.status), str(finding.status)), finding.name, f"{finding.detail}{fix}")
-        Console().print(table)
+            status = str(finding.status)
+            detail = plain(finding.detail)
+            if finding.fix:
+                detail.append(f"\n→ {finding.fix}", "dim")
+            table.add_row(Text(status, _STYLES.get(status, "")), finding.name, detail)
+        console().print(table)
     return exit_codes.FAILED if any(str(f.status) == "missing" for f in findings) else exit_codes.OK

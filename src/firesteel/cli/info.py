@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from firesteel.cli import exit_codes
 from firesteel.cli.inspection import inspect
 from firesteel.cli.options import Given, configured
+from firesteel.cli.tables import console as wide_console
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.load import LoadedPipeline, load_pipeline
 from firesteel.jobgraph.render import tree
@@ -58,7 +58,7 @@ def info(given: Given, pipeline: Path, offline: bool, as_json: bool) -> int:
 
 
 def _print(loaded: LoadedPipeline, report: dict[str, Any], given: Given) -> None:
-    console = Console(highlight=False)
+    console = wide_console()
     graph = loaded.graph
     if graph.description:
         console.print(Text(graph.description, style="dim"), soft_wrap=True)
@@ -66,7 +66,7 @@ def _print(loaded: LoadedPipeline, report: dict[str, Any], given: Given) -> None
     needs = RunPlan.of(graph, given.configuration).needs
     if needs is not None:
         console.print(Text(f"api: {needs.api}"))
-        for reason in needs.reasons:
+        for reason in needs.reasons or ("nothing in it needs a SparkContext, RDDs or the JVM of a driver",):
             console.print(Text(f"  {reason}", style="dim"), soft_wrap=True)
     for name, columns in report["schemas"].items():
         table = Table(box=None, title=Text(f"schema of {name}"), title_justify="left", show_header=False)

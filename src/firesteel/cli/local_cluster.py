@@ -111,6 +111,17 @@ def start_node(
     raise FiresteelError(f"the cluster did not start within {show_seconds(WAKE_SECONDS)}:\n{_since(log, begin)}")
 
 
+def usable_directory(given: Given) -> Path:
+    """The directory of the cluster, made if need be. Raises FiresteelError."""
+    try:
+        return private_dir(rest_file(given.configuration).parent)
+    except OSError as error:
+        raise FiresteelError(
+            f"the data directory {given.configuration.data.dir} cannot be used: {error.strerror or error} "
+            f"('{error.filename}') — check who may write there, or choose another one: data.dir, FIRESTEEL_DATA_DIR"
+        ) from error
+
+
 def node_log(directory: Path, pid: int) -> Path:
     """The log of the node that is this process."""
     own = directory / f"node-{pid}.log"
@@ -185,7 +196,7 @@ def _since(log: Path, begin: int) -> str:
 @contextlib.contextmanager
 def one_at_a_time(given: Given) -> Iterator[None]:
     """Two commands at once wake up one cluster."""
-    directory = private_dir(rest_file(given.configuration).parent)
+    directory = usable_directory(given)
     with (directory / "wake.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

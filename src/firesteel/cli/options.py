@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from firesteel.cli.tables import OUTPUT
 from firesteel.config import Configuration, is_option, load_configuration
 from firesteel.jobgraph.checks.settings import reserved
 
@@ -30,6 +31,29 @@ def configured(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(given=given, **rest)
 
     return wrapper
+
+
+def _output(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    context.meta[OUTPUT] = value
+
+
+def _as_json(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    return value or context.meta.get(OUTPUT) == "json"
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--json` and `--output`; it receives `as_json`."""
+    function = click.option("--json", "as_json", is_flag=True, callback=_as_json, help="The same as --output json.")(
+        function
+    )
+    return click.option(
+        "--output",
+        type=click.Choice(["wide", "json"]),
+        callback=_output,
+        expose_value=False,
+        is_eager=True,
+        help="Whole lines, also on a narrow terminal; or JSON.",
+    )(function)
 
 
 class Given:

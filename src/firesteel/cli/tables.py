@@ -31,6 +31,8 @@ STYLES: Mapping[JobStatus, str] = {
 _PIPE_WIDTH = 4096
 """Nothing is wrapped or cut in a pipe: whoever reads it wants lines, and whole ids."""
 _WIDTH_OF_JOBS = 110
+OUTPUT = "firesteel.output"
+"""Where a command line keeps what `--output` says."""
 
 
 class _Output(Console):
@@ -40,9 +42,15 @@ class _Output(Console):
 
 def console(*, err: bool = False) -> Console:
     made = _Output(stderr=err, highlight=False, markup=False, emoji=False)
-    return (
-        made if made.is_terminal else _Output(stderr=err, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
-    )
+    if made.is_terminal and not is_wide():
+        return made
+    return _Output(stderr=err, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
+
+
+def is_wide() -> bool:
+    """Whether the user wants whole lines, `--output wide`, however narrow the terminal is."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(OUTPUT) == "wide"
 
 
 def new_table(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:

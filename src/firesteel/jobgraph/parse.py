@@ -221,7 +221,7 @@ def _bad_pattern(c: _Complaint) -> _Explanation:
     if field == "memory":
         return f"{shown} is not an amount of memory", "write a whole number with k, m, g or t, such as 512m", c.loc
     if field in ("name", "inputs", "input"):
-        fix = "use up to 128 letters, digits and underscores, beginning with a letter"
+        fix = "use up to 128 letters (a-z, A-Z), digits and underscores, beginning with a letter"
         return f"{shown} cannot be the name of a vertex", fix, c.loc
     return f"{shown} is not a duration", "write a number with a unit, such as 10 seconds, 5 min or 500 ms", c.loc
 
