@@ -151,6 +151,39 @@ def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
     assert (failure.kind, failure.error_class, failure.vertex) == (FailureKind.DATA, "CAST_INVALID_INPUT", "b")
 
 
+def test_malformed_row_is_told_with_its_file_its_cause_and_its_vertex(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,name\n1,ada\nx,ben\n")
+    graph = graph_of(
+        {
+            "kind": "source",
+            "name": "people",
+            "format": "csv",
+            "path": str(tmp_path / "in"),
+            "schema": "id INT, name STRING",
+            "options": {"header": "true", "mode": "FAILFAST"},
+        },
+        files("out", "people", tmp_path / "out"),
+    )
+    failure = cluster.run_graph(graph).record.failure
+    assert failure is not None
+    assert (failure.kind, failure.vertex) == (FailureKind.DATA, "people")
+    assert "a.csv" in failure.message
+    assert "MALFORMED_RECORD_IN_PARSING" in failure.message
+    assert '"x"' in failure.message
+
+
+def test_output_below_a_file_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    source = {"kind": "source", "name": "nums", "format": "text", "path": str(tmp_path / "afile")}
+    run = cluster.run_graph(graph_of(source, files("out", "nums", tmp_path / "afile" / "t")))
+    failure = run.record.failure
+    assert failure is not None
+    assert (failure.kind, failure.vertex, failure.traceback) == (FailureKind.OUTPUT, "out", "")
+    assert f"'{tmp_path}/afile/t' cannot be written: Not a directory" in failure.message
+    assert "Traceback" not in run.stderr
+
+
 def test_restart_strategy_tries_again_and_succeeds(cluster: Cluster, tmp_path: Path) -> None:
     graph = job(
         python("a", "numbers"),
