@@ -52,8 +52,9 @@ A token for a cluster that is not your own goes into `client.token`, best in the
 
 JOB is the id of a job, its first digits as long as only one job begins with them, or its name. Of several jobs of a name it
 is the newest, and a line on the standard error says which; a name that begins the id of another job is refused. `engine stop`
-stops every engine whose id begins with one of the IDS. With `--json` a command prints JSON on its standard output, and
-nothing else there.
+stops every engine whose id begins with one of the IDS. With `--json`, or `--output json` where there are tables, a command
+prints JSON on its standard output, and nothing else there. In a pipe nothing is wrapped or cut; `--output wide` is the same
+on a terminal.
 
 Ctrl-C during `stop`, `savepoint`, `checkpoint` or `cancel` ends the waiting and not the operation. The command says how to ask
 for it later; the cluster remembers what became of it for `dispatcher.operation-retention`.

@@ -51,7 +51,10 @@ def test_tables_that_a_query_reads(query: str) -> None:
         ("SELECT 1; SELECT 2", "it holds 2 statements, not one", True),
         ("DROP TABLE a", "DROP is not a query", True),
         ("MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE", "MERGE is not a query", True),
-        ("SHOW TABLES", "it does not begin like a query", False),
+        ("SHOW TABLES", "'SHOW' begins no query", True),
+        ("SELEC * FROM a", "'SELEC' begins no query; did you mean SELECT?", True),
+        ("-- a\n ( ( wiht x as (select 1) select 1", "'wiht' begins no query; did you mean WITH?", True),
+        ("FROM a SELEC x", "unexpected text at 'x'", False),
         ("SELECT * FROM", "expected table name at 'FROM'", False),
     ],
 )

@@ -6,6 +6,7 @@ most of Spark's dialect but not all, so what it cannot parse is a suspicion, not
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from firesteel.jobgraph.sql_tokens import UnclosedError, tokens
+
+_BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 _BARE_TABLE = re.compile(r"\s*table\s+(`[^`]+`|[\w.`]+)\s*;?\s*", re.IGNORECASE)
 _AFTER_KEYWORD = re.compile(r"\b(?:from|join|table)\s+`?(\w++)`?+(?!\s*[.(])", re.IGNORECASE)
 _LITERALS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -50,6 +54,8 @@ def read_query(text: str) -> Query:
     try:
         parsed = sqlglot.parse(text, dialect="spark")
     except ParseError as error:
+        if (wrong := _wrong_beginning(text)) is not None:
+            return Query(_guess(text), wrong)
         first = error.errors[0] if error.errors else {}
         return Query(_guess(text), SqlError(_in_our_words(first), first.get("line"), first.get("col")))
     except (SqlglotError, RecursionError) as error:
@@ -61,13 +67,27 @@ def read_query(text: str) -> Query:
     return _read_statement(found[0], text)
 
 
+def _wrong_beginning(text: str) -> SqlError | None:
+    """Spark's grammar has few words that a query can begin with: with any other one it is none, whatever follows."""
+    try:
+        first = next(t for t in tokens(text) if t.kind not in ("space", "comment") and t.text != "(")
+    except (StopIteration, UnclosedError):
+        return None
+    if first.kind != "word" or first.text.upper() in _BEGINNINGS:
+        return None
+    near = difflib.get_close_matches(first.text.upper(), _BEGINNINGS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    column = first.start - text.rfind("\n", 0, first.start)
+    return SqlError(f"'{first.text}' begins no query{hint}", first.line, column, certain=True)
+
+
 def _read_statement(statement: Any, text: str) -> Query:
     from sqlglot import exp
 
     if isinstance(statement, exp.Insert | exp.Create | exp.Drop | exp.Delete | exp.Update | exp.Merge | exp.Set):
         return Query(_guess(text), SqlError(f"{statement.key.upper()} is not a query", certain=True))
     if not isinstance(statement, exp.Query | exp.Values):
-        return Query(_guess(text), SqlError("it does not begin like a query"))
+        return Query(_guess(text), _wrong_beginning(text) or SqlError("it does not begin like a query"))
     return Query(tuple(dict.fromkeys(_tables(statement))))
 
 
