@@ -120,9 +120,11 @@ ALLOWED: dict[str, set[str]] = {
         "resourcemanager",
         "doctor",
         "client",
+        "notebook",
         "rest",
         "__init__",
     },
+    "notebook": BASE | {"config", "client", "cli", "driver"},
     "chaos": BASE | {"config", "jobgraph", "engines", "client"},
     "__init__": {"jobgraph", "client"},
 }

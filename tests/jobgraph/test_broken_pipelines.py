@@ -152,13 +152,13 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "no kind": (
         "name: a\nvertices:\n  - {name: orders, format: csv, path: in}\n" + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'kind': is missing — add one of source, sql, python, sink, script",
+            "pipeline.yaml:3: vertex 'orders', field 'kind': is missing — add one of source, sql, python, sink, script, session",
         ],
     ),
     "unknown kind": (
         "name: a\nvertices:\n  - {name: orders, kind: sorce, format: csv}\n" + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'kind': 'sorce' is none of source, sql, python, sink, script — did you mean 'source'?",
+            "pipeline.yaml:3: vertex 'orders', field 'kind': 'sorce' is none of source, sql, python, sink, script, session — did you mean 'source'?",
         ],
     ),
     "unknown vertex field": (

@@ -36,7 +36,7 @@ def info(given: Given, pipeline: Path, offline: bool, as_json: bool) -> int:
         raise
     report: dict[str, Any] = {"schemas": {}, "plans": {}}
     problems = list(loaded.problems)
-    if not offline and loaded.graph.script is None:
+    if not offline and not loaded.graph.is_program:
         report, found = inspect(loaded.graph, given.configuration)
         # Spark has spoken: our own parser's doubts about its SQL are settled, one way or the other.
         problems = [p for p in problems if p.certain] + [_placed(p, loaded) for p in found]

@@ -28,6 +28,7 @@ COMMANDS = {
         "run_application",
         "Run a job in a cluster of its own, which ends with it.",
     ),
+    "shell": ("firesteel.cli.shell", "shell", "Python with a Spark session on an engine of the cluster."),
     "info": ("firesteel.cli.info", "info", "Show a pipeline's job graph, schemas, Spark plan and every problem."),
     "list": ("firesteel.cli.jobs", "list_jobs", "List jobs that run or wait; with -a all of them."),
     "status": ("firesteel.cli.status", "status", "Show where a job stands."),

@@ -197,6 +197,11 @@ class AsyncJobClient:
             with_json("PATCH", f"/jobs/{self.job_id}/clientHeartbeat", told, missing=JobNotFoundError)
         )
 
+    async def session(self) -> str:
+        """The Spark Connect URL of an interactive job, with its credential. Raises JobStateError while it does not run."""
+        answer = Answer(await self._caller.json(of_job(self.job_id, "/session")), "the session")
+        return answer.text("remote")
+
     # -- logs -------------------------------------------------------------------------------------------------------
 
     async def attempts(self) -> tuple[AttemptInfo, ...]:
@@ -290,6 +295,10 @@ class JobClient:
     def heartbeat(self) -> None:
         """See AsyncJobClient.heartbeat."""
         run(self._job.heartbeat())
+
+    def session(self) -> str:
+        """See AsyncJobClient.session."""
+        return run(self._job.session())
 
     def attempts(self) -> tuple[AttemptInfo, ...]:
         """See AsyncJobClient.attempts."""

@@ -438,7 +438,7 @@ class Dispatcher:
         if self._operations.known(job_id, trigger_id, kind, **asked):
             return
         job = self._live_job(job_id)
-        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.script is not None:
+        if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.is_program:
             raise JobStateError(f"job {job_id} {refusals.no_stream}")
         if job.status is not JobStatus.RUNNING:
             raise JobStateError(f"job {job_id} is {job.status}; {refusals.not_running}")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver import artifacts, batch, script, streaming
+from firesteel.driver import artifacts, batch, interactive, script, streaming
 from firesteel.driver.artifacts import resolve_by
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.bell import ring
@@ -26,7 +26,7 @@ from firesteel.driver.stop import StopSwitch
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Mode, runs_user_code
+from firesteel.jobgraph.model import Interactive, Mode, runs_user_code, seconds
 from firesteel.processes import ProcessIdentity
 from firesteel.spark.compiler import CompiledGraph, compile_graph, locate, queries_of
 from firesteel.spark.leftovers import end_sessions
@@ -108,6 +108,8 @@ def _run(work: _Work, cancel: CancelSwitch) -> AttemptResult:
         _watch_engine(spec.engine, work, spec.attempt.job_id)
     if spec.graph.script is not None:
         return _run_script(spec, work.log, work.directory)
+    if spec.graph.interactive is not None:
+        return _run_session(spec, spec.graph.interactive, work.log, work.directory)
     return _run_graph(spec, work.log, cancel, work.directory)
 
 
@@ -214,6 +216,29 @@ def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -
         log.emit("phase", phase="running", api="connect")
         script.run_connect(program, spec, spec.engine, directory)
     return _record(directory, log, AttemptResult(AttemptState.FINISHED, ended_at=time.time()))
+
+
+def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, directory: AttemptDirectory) -> AttemptResult:
+    assert spec.engine is not None
+    quiet_client_logs()
+    log.emit("phase", phase="connecting")
+    session = EngineSession(spec.engine.remote(spec.attempt.session_id))
+    try:
+        session.begin()
+        session.configure(settings_of(spec))
+        artifacts.send(spec.graph.settings.artifacts, session.spark)
+        log.emit("phase", phase="running", api="connect")
+        ending = interactive.keep(session, seconds(vertex.idle_timeout))
+    except BaseException as error:
+        with contextlib.suppress(Cancelled):
+            _end_work(spec, directory, session, None, error)
+        raise
+    if ending is interactive.Ending.IDLE:
+        with contextlib.suppress(Exception):
+            if end_sessions(spec.engine, {spec.attempt.session_id: session}, ()):
+                directory.released.touch(mode=0o600)
+    result = AttemptResult(AttemptState.FINISHED, ended_at=time.time(), note=ending.value)
+    return _record(directory, log, result)
 
 
 @contextlib.contextmanager

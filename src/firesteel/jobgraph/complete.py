@@ -13,14 +13,12 @@ from typing import Any
 
 from .ddl import without_colons
 from .formats import FORMATS
-from .model import Artifacts, JobGraph, Mode, Python, Script, Sink, Source, Sql, function_refs
+from .model import AnyVertex, Artifacts, Interactive, JobGraph, Mode, Python, Script, Sink, Source, Sql, function_refs
 from .modes import CHECKPOINT_LOCATION, save_mode
 from .pymodules import find_module, in_directory
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _FORMATS = {name.lower(): name for name in FORMATS}
-
-AnyVertex = Source | Sql | Python | Sink | Script
 
 
 def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
@@ -69,6 +67,8 @@ def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None, mode:
             return sink.model_copy(update={"mode": save_mode(sink, mode)})
         case Script():
             return v.model_copy(update={"file": absolute(v.file, base_dir)})
+        case Interactive():
+            return v
 
 
 def _sink_options(options: Mapping[str, str], base_dir: Path | None) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """JobGraph: what to run, as an immutable value with a versioned JSON form.
 
-A graph is a DAG of vertices (source, sql, python, sink) or one `script` vertex. The models here say what fields exist
-and of which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML,
+A graph is a DAG of vertices (source, sql, python, sink), or one `script` or `session` vertex. The models here say what fields
+exist and of which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML,
 sent as JSON, and published as `job-graph.schema.json` for editors.
 """
 
@@ -200,7 +200,15 @@ class Script(_Vertex):
     api: ScriptApi = ScriptApi.AUTO
 
 
-Vertex = Annotated[Source | Sql | Python | Sink | Script, Field(discriminator="kind")]
+class Interactive(_Vertex):
+    """A Spark session for somebody who types: a notebook, a shell. It ends when nothing was run in it for a while."""
+
+    kind: Literal["session"] = "session"
+    idle_timeout: Duration = "1 h"
+
+
+AnyVertex = Source | Sql | Python | Sink | Script | Interactive
+Vertex = Annotated[AnyVertex, Field(discriminator="kind")]
 Relation = Source | Sql | Python
 
 
@@ -287,7 +295,7 @@ class JobGraph(Model):
     vertices: Annotated[tuple[Vertex, ...], Field(min_length=1)]
 
     @cached_property
-    def by_name(self) -> Mapping[str, Source | Sql | Python | Sink | Script]:
+    def by_name(self) -> Mapping[str, AnyVertex]:
         return {v.name: v for v in self.vertices}
 
     @cached_property
@@ -308,9 +316,19 @@ class JobGraph(Model):
         first = self.vertices[0]
         return first if isinstance(first, Script) else None
 
-    def topological(self) -> tuple[Source | Sql | Python | Sink | Script, ...]:
+    @property
+    def interactive(self) -> Interactive | None:
+        first = self.vertices[0]
+        return first if isinstance(first, Interactive) else None
+
+    @property
+    def is_program(self) -> bool:
+        """It is no DAG: what runs is known to the program, or to the one who types."""
+        return isinstance(self.vertices[0], Script | Interactive)
+
+    def topological(self) -> tuple[AnyVertex, ...]:
         """Vertices so that inputs come first; file order among equals. Assumes a validated (acyclic) graph."""
-        done: dict[str, Source | Sql | Python | Sink | Script] = {}
+        done: dict[str, AnyVertex] = {}
 
         def visit(name: str) -> None:
             if name not in done:
@@ -326,7 +344,7 @@ class JobGraph(Model):
         return self.model_dump_json(by_alias=True, exclude_defaults=False, exclude_none=True, indent=indent)
 
 
-def inputs_of(vertex: Source | Sql | Python | Sink | Script) -> tuple[str, ...]:
+def inputs_of(vertex: AnyVertex) -> tuple[str, ...]:
     match vertex:
         case Sql() | Python():
             return vertex.inputs
@@ -349,4 +367,4 @@ def function_refs(graph: JobGraph) -> Iterable[tuple[str, str, str]]:
 
 def runs_user_code(graph: JobGraph) -> bool:
     """Whether anything but Spark's own operators works for this graph, in the driver or on the engine."""
-    return graph.script is not None or graph.settings.artifacts != Artifacts() or any(function_refs(graph))
+    return graph.is_program or graph.settings.artifacts != Artifacts() or any(function_refs(graph))

@@ -26,6 +26,7 @@ KINDS: Mapping[str, type[BaseModel]] = {
     "python": model.Python,
     "sink": model.Sink,
     "script": model.Script,
+    "session": model.Interactive,
 }
 RESTARTS: Mapping[str, type[BaseModel]] = {
     "none": model.NoRestart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .model import AVAILABLE_NOW, JobGraph, Python, Script, Sink, Source, Sql, inputs_of
+from .model import AVAILABLE_NOW, AnyVertex, Interactive, JobGraph, Python, Script, Sink, Source, Sql, inputs_of
 
 _QUERY_WIDTH = 60
 
@@ -16,7 +16,7 @@ def tree(graph: JobGraph) -> str:
     """
     lines = [f"{graph.name} ({graph.mode})"]
     shown: set[str] = set()
-    roots = [v.name for v in graph.vertices if isinstance(v, Sink | Script)]
+    roots = [v.name for v in graph.vertices if isinstance(v, Sink | Script | Interactive)]
     reached = _reachable(graph, roots)
     read = {name for v in graph.vertices if v.name not in reached for name in inputs_of(v)}
     rest = [v.name for v in graph.vertices if v.name not in reached and v.name not in read]
@@ -41,7 +41,7 @@ def _branch(graph: JobGraph, name: str, indent: str, last: bool, shown: set[str]
     return lines
 
 
-def describe(vertex: Source | Sql | Python | Sink | Script) -> str:
+def describe(vertex: AnyVertex) -> str:
     """A vertex in a few words."""
     match vertex:
         case Source():
@@ -55,6 +55,8 @@ def describe(vertex: Source | Sql | Python | Sink | Script) -> str:
             return _words("sink", how, vertex.output_mode or vertex.mode, vertex.path or vertex.table, _trigger(vertex))
         case Script():
             return _words("script", vertex.file, *vertex.args)
+        case Interactive():
+            return _words("session", f"until idle for {vertex.idle_timeout}")
 
 
 def _trigger(sink: Sink) -> str | None:

@@ -75,6 +75,10 @@ class EngineSession:
                 )
         return False
 
+    def begin(self) -> None:
+        """Make the session on the engine, which else happens with the first thing that is asked of it."""
+        _ = self.spark.version
+
     # -- building plans -------------------------------------------------------------------------------------------
 
     def sql(self, query: str, inputs: Mapping[str, Any]) -> Any:
@@ -190,11 +194,22 @@ class EngineSession:
             ),
             metadata=self.client._builder.metadata(),
         )
-        names = pb.GetStatusResponse.OperationStatus.OperationState.Name
-        found = {
-            s.operation_id: Outcome(names(s.state).removeprefix("OPERATION_STATE_")) for s in answer.operation_statuses
-        }
+        found = _outcomes(answer)
         return [found.get(o, Outcome.UNKNOWN) for o in operation_ids]
+
+    def operations(self) -> dict[str, Outcome]:
+        """What was run in this session, by whomever, as far as the engine remembers it. Looking counts as none."""
+        request = pb.GetStatusRequest(
+            session_id=self.client._session_id,
+            user_context=self._user(),
+            operation_status=pb.GetStatusRequest.OperationStatusRequest(),
+        )
+        answer = self.client._stub.GetStatus(request, metadata=self.client._builder.metadata())
+        return _outcomes(answer)
+
+    def streams(self) -> bool:
+        """Whether streaming queries run in it. Asking is an operation of its own."""
+        return bool(self.spark.streams.active)
 
     def _user(self) -> Any:
         return pb.UserContext(user_id=self.client._user_id)
@@ -228,6 +243,11 @@ class EngineSession:
 def _setting(settings: Mapping[str, str]) -> Any:
     pairs = [pb.KeyValue(key=k, value=v) for k, v in settings.items()]
     return pb.ConfigRequest.Operation(set=pb.ConfigRequest.Set(pairs=pairs))
+
+
+def _outcomes(answer: Any) -> dict[str, Outcome]:
+    names = pb.GetStatusResponse.OperationStatus.OperationState.Name
+    return {s.operation_id: Outcome(names(s.state).removeprefix("OPERATION_STATE_")) for s in answer.operation_statuses}
 
 
 def _literal(value: Any) -> Any:

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from firesteel.errors import Problem
 from firesteel.jobgraph.document import TEXT, Locator
-from firesteel.jobgraph.model import JobGraph, Mode, Python, Script, Sink, Source, Sql
+from firesteel.jobgraph.model import AnyVertex, JobGraph, Mode
 from firesteel.jobgraph.nearest import Spelling
-
-AnyVertex = Source | Sql | Python | Sink | Script
 
 
 class Context:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firesteel.jobgraph.ddl import DdlError, column_names
 from firesteel.jobgraph.formats import FORMATS, Format, lookup
-from firesteel.jobgraph.model import JobGraph, Python, Script, Sink, Source, Sql, inputs_of
+from firesteel.jobgraph.model import AnyVertex, Interactive, JobGraph, Python, Script, Sink, Source, Sql, inputs_of
 from firesteel.jobgraph.nearest import nearest, suggestion
 
 from .context import Context
@@ -18,7 +18,7 @@ def check(c: Context) -> None:
             _source(c, v)
         if isinstance(v, Sql):
             _sql(c, v)
-        if not isinstance(v, Sink | Script):
+        if not isinstance(v, Sink | Script | Interactive):
             _cache(c, v)
             _deduplicate(c, v)
     _some_stream(c)
@@ -126,9 +126,9 @@ def _deduplicate(c: Context, v: Source | Sql | Python) -> None:
         c.add(v, field, "neither this vertex nor one that it reads has a watermark", fix, certain=certain)
 
 
-def _upstream(graph: JobGraph, name: str) -> list[Source | Sql | Python | Sink | Script]:
+def _upstream(graph: JobGraph, name: str) -> list[AnyVertex]:
     """The vertex itself and everything that it reads, directly or not."""
-    seen: dict[str, Source | Sql | Python | Sink | Script] = {}
+    seen: dict[str, AnyVertex] = {}
     todo = [name]
     while todo:
         v = graph.by_name.get(todo.pop())
@@ -139,7 +139,7 @@ def _upstream(graph: JobGraph, name: str) -> list[Source | Sql | Python | Sink |
 
 
 def _some_stream(c: Context) -> None:
-    if not c.streaming or c.partial or c.graph.script:
+    if not c.streaming or c.partial or c.graph.is_program:
         return
     makes_stream = any(
         (isinstance(v, Source) and not v.static) or (isinstance(v, Python) and not v.inputs) for v in c.graph.vertices

@@ -30,7 +30,7 @@ RESERVED: Mapping[str, str] = {
 
 
 def check(c: Context) -> None:
-    if c.graph.settings.restore is not None and (c.graph.mode is not Mode.STREAMING or c.graph.script is not None):
+    if c.graph.settings.restore is not None and (c.graph.mode is not Mode.STREAMING or c.graph.is_program):
         message = "only a streaming graph can begin with a savepoint"
         c.add_top(("settings", "restore"), message, "remove it, or say mode: streaming")
     for key in c.graph.settings.spark:

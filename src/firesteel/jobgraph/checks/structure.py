@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from firesteel.jobgraph.model import JobGraph, Script, Sink, inputs_of
+from firesteel.jobgraph.model import AnyVertex, Interactive, JobGraph, Script, Sink, inputs_of
 from firesteel.jobgraph.nearest import listed, suggestion
 
-from .context import AnyVertex, Context
+from .context import Context
 
 
 def check(c: Context) -> None:
     _duplicates(c)
-    _script_alone(c)
+    _program_alone(c)
     _resources(c)
-    if any(isinstance(v, Script) for v in c.graph.vertices):
+    if any(isinstance(v, Script | Interactive) for v in c.graph.vertices):
         return
     _inputs(c)
     _cycles(c)
@@ -34,13 +34,13 @@ def _duplicates(c: Context) -> None:
             c.add(v, "name", message, "rename one of them")
 
 
-def _script_alone(c: Context) -> None:
+def _program_alone(c: Context) -> None:
     if len(c.graph.vertices) < 2:
         return
     for v in c.graph.vertices:
-        if isinstance(v, Script):
+        if isinstance(v, Script | Interactive):
             fix = "move the other vertices into a pipeline of their own"
-            c.add(v, "kind", "a script must be the only vertex of its pipeline", fix)
+            c.add(v, "kind", f"a {v.kind} must be the only vertex of its pipeline", fix)
 
 
 def _resources(c: Context) -> None:
@@ -99,7 +99,7 @@ def cycles(graph: JobGraph) -> list[tuple[str, ...]]:
 
 def check_readers(c: Context) -> None:
     """Is there a sink, and does everything lead to one. To be asked last: see `Context.excused`."""
-    if c.partial or c.graph.script:
+    if c.partial or c.graph.is_program:
         return
     if not c.graph.sinks:
         c.add_top("vertices", "there is no sink, so nothing would be written", "add a vertex of kind sink")

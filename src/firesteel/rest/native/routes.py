@@ -14,6 +14,7 @@ from firesteel.rest.native import (
     lineage,
     logs,
     resume,
+    sessions,
     submit,
     vertex_log,
 )
@@ -22,6 +23,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     submit.router,
     resume.router,
     about.jobs,
+    sessions.router,
     events.router,
     logs.router,
     vertex_log.router,

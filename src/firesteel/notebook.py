@@ -1,0 +1,107 @@
+"""`firesteel.spark()`: a Spark session on an engine of the cluster, for notebooks and shells."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from firesteel.client.sessions import open_session, session_graph
+from firesteel.config import Configuration, load_configuration
+from firesteel.driver import relative_paths
+from firesteel.errors import EnvironmentNotReadyError, JobStateError
+from firesteel.status import JobStatus
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECT_SECONDS = 5.0
+_made_absolute: set[Path] = set()
+"""Directories to which relative paths have been bound in this process."""
+
+
+def spark(
+    name: str = "notebook",
+    *,
+    idle_timeout: str = "1 h",
+    settings: Mapping[str, str] | None = None,
+    anew: bool = False,
+    configuration: Configuration | None = None,
+) -> SparkSession:
+    """A Spark session on an engine of the cluster, as a job of yours with this name.
+
+    The session lives on the engine, not in this process: after a restart of the notebook the same call finds it again, with its
+    views and settings. It ends with `spark.stop()`, with `firesteel cancel`, or when nothing was run in it for `idle_timeout`.
+    The cluster is the one that `client.addresses` names, else the one of this machine, which is woken up if need be.
+
+    Args:
+        name: Which session: one that runs under this name is taken up again.
+        idle_timeout: For example `30 min`.
+        settings: Spark settings, for a session that is made anew.
+        anew: Make a new one in any case.
+        configuration: By default what `load_configuration` finds.
+
+    Raises:
+        FiresteelError: There is no cluster, or it did not give a session; says why.
+    """
+    from firesteel.cli.connection import open_connection
+    from firesteel.cli.options import Given
+
+    given = Given(configuration or load_configuration(), {}, {}, None)
+    with open_connection(given) as cluster:
+        opened = open_session(
+            cluster.client, session_graph(name, idle_timeout, settings or {}), anew=anew, waiting=_tell
+        )
+        local = cluster.local
+    return connect_to(opened.remote, relative_to=Path.cwd() if local else None)
+
+
+def connect_to(remote: str, *, relative_to: Path | None) -> SparkSession:
+    """Use the session behind `remote` in this process; it becomes the one that `getOrCreate` gives."""
+    _check_mode()
+    from pyspark.sql import SparkSession
+
+    # Without it DDL strings and functions look for a classic SparkContext.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    if relative_to is not None and relative_to not in _made_absolute:
+        relative_paths.for_connect(relative_to)
+        _made_absolute.add(relative_to)
+    _check_reachable(remote)
+    session: Any = SparkSession.builder.remote(remote).create()
+    try:
+        _ = session.version
+    except Exception as error:
+        if "INVALID_HANDLE" in str(error):
+            raise JobStateError("the session has ended in the meantime; call firesteel.spark() again") from None
+        raise
+    return session
+
+
+def _check_reachable(remote: str) -> None:
+    """PySpark would try for ten minutes."""
+    address = urlsplit(remote)
+    try:
+        socket.create_connection((address.hostname or "localhost", address.port or 15002), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EnvironmentNotReadyError(
+            f"the engine at {address.netloc} cannot be reached from here: {error} — engines listen on the loopback address of "
+            "their host; run this there, or forward that port"
+        ) from None
+
+
+def _check_mode() -> None:
+    """PySpark decides once for a process whether it talks to a JVM of its own or to a server."""
+    context = sys.modules.get("pyspark.core.context")
+    if context is not None and context.SparkContext._active_spark_context is not None:
+        raise EnvironmentNotReadyError(
+            "this process has a classic SparkContext already; stop it, or restart the kernel, before you call firesteel.spark()"
+        )
+
+
+def _tell(status: JobStatus) -> None:
+    if status is JobStatus.CREATED and sys.stderr.isatty():
+        sys.stderr.write("firesteel: waiting for an engine …\n")
