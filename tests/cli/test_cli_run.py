@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster
 
@@ -194,14 +195,26 @@ def test_script_gets_its_arguments_and_its_exit_code_is_that_of_the_command(
     assert out.count("the program exited with code 77") == 1
 
 
-def test_ctrl_c_cancels_cleanly(firesteel: Firesteel, tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_stream_after_its_batch_and_it_can_be_resumed(firesteel: Firesteel, tmp_path: Path) -> None:
+    """So does SIGTERM. Whatever the signals interrupt, each row of the source is there once in the end."""
     child = firesteel("run", str(endless(tmp_path)), "--json")
     job_id = until(child, has_batch)["job_id"]
-    child.send_signal(signal.SIGINT)
-    code, out, err = finish(child, timeout=60)
-    assert code == exit_codes.CANCELED, err
-    assert json.loads(out.splitlines()[-1])["status"] == "CANCELED"
-    assert status_of(firesteel, job_id) == "CANCELED"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        child.send_signal(number)
+        code, out, err = finish(child, timeout=60)
+        assert code == exit_codes.CANCELED, err
+        summary = json.loads(out.splitlines()[-1])
+        assert (summary["status"], summary["stopped"]) == ("FINISHED", True)
+        assert Path(summary["checkpoint"], "result", "commits").is_dir()
+        if number == signal.SIGINT:
+            code, out, _ = finish(firesteel("status", job_id))
+            assert f"firesteel resume {job_id[:8]}" in out
+            child = firesteel("resume", job_id, "--json")
+            job_id = until(child, has_batch)["job_id"]
+    files = (tmp_path / "out").glob("*.parquet")
+    values = sorted(v for f in files for v in pq.read_table(f).column("value").to_pylist())
+    assert values == list(range(len(values)))
+    assert len(values) > 0
 
 
 def test_second_ctrl_c_leaves_with_the_cancel_durable(firesteel: Firesteel, tmp_path: Path) -> None:

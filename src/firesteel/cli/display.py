@@ -294,6 +294,9 @@ class TextDisplay:
             return self._console.input(Text(question))
         except EOFError:
             return None
+        except KeyboardInterrupt:
+            self._console.print()
+            raise
 
     def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None:
         if rows:
