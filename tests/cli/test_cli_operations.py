@@ -36,6 +36,7 @@ def test_cancel_waits_for_the_end(command: Command, fake: FakeCluster, node: Nod
         "job_id": job,
         "status": "CANCELED",
         "savepoint": None,
+        "checkpoint": None,
     }
 
 

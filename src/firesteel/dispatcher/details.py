@@ -34,11 +34,8 @@ class JobDetails:
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
         """None when nobody knows the job."""
         found = await self._of(job_id)
-        if found is None:
-            return None
-        # Not in what is kept of it: of a job that is stopped it is taken after the end.
-        latest = self._services.operations.latest_savepoint(job_id)
-        return {**found, "savepoint": "" if latest is None else latest.savepoint}
+        # Anew, whatever was kept with it: of a job that is stopped the savepoint is taken after the end.
+        return None if found is None else self._with_savepoint(found, job_id)
 
     async def _of(self, job_id: JobID) -> dict[str, Any] | None:
         job = self._jobs.get(job_id)
@@ -64,7 +61,12 @@ class JobDetails:
         submission, state = described
         await self._tidied(result.job_id, state)
         progress = await self._progress(result.job_id, state)
-        return execution_graph(submission, state, progress, now=self._services.now(), result=result)
+        found = execution_graph(submission, state, progress, now=self._services.now(), result=result)
+        return self._with_savepoint(found, result.job_id)
+
+    def _with_savepoint(self, found: dict[str, Any], job_id: JobID) -> dict[str, Any]:
+        latest = self._services.operations.latest_savepoint(job_id)
+        return {**found, "savepoint": "" if latest is None else latest.savepoint}
 
     async def described(self, job_id: JobID) -> tuple[Submission, JobState] | None:
         """What is still known of an ended job: from memory, or from the stores after a failover."""
