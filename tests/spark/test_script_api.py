@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
@@ -142,6 +143,36 @@ def test_long_expressions_are_cut_from_the_left(tmp_path: Path) -> None:
     assert reason.what.startswith("uses RDDs (...withColumn(...)")
     assert reason.what.endswith("withColumn(...).rdd)")
     assert len(reason.what) < 90
+
+
+def test_modules_in_an_archive_count_when_they_are_imported(tmp_path: Path) -> None:
+    """As the modules beside a script come to a cluster elsewhere."""
+    archive = tmp_path / "main-modules.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("helper.py", "import deep.er\n")
+        content.writestr("deep/__init__.py", "")
+        content.writestr("deep/er.py", "def f(spark):\n    return spark.sparkContext\n")
+        content.writestr("unused.py", "import pyspark.ml\n")
+        content.writestr("broken.py", "def")
+    script = tmp_path / "job" / "main.py"
+    script.parent.mkdir()
+    script.write_text("import helper\n")
+    needs = analyse_script(script, [archive])
+    assert needs.api == "classic"
+    assert [str(r) for r in needs.reasons] == [f"{archive}/deep/er.py:2: uses SparkContext (spark.sparkContext)"]
+    script.write_text("import os\n")
+    assert analyse_script(script, [archive]).api == "connect"
+    archive.write_bytes(b"no zip")
+    assert analyse_script(script, [archive]).api == "connect"
+
+
+def test_archive_that_unpacks_to_more_than_anybody_writes_is_not_read(tmp_path: Path) -> None:
+    archive = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as content:
+        content.writestr("bomb.py", b"import pyspark.ml\n" + b"#" * (40 << 20))
+    script = tmp_path / "main.py"
+    script.write_text("import bomb\n")
+    assert analyse_script(script, [archive]).api == "connect"
 
 
 def test_program_is_not_executed(tmp_path: Path) -> None:

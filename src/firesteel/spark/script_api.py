@@ -93,6 +93,8 @@ _CONTEXT_METHODS = frozenset({
 })
 # fmt: on
 _LONGEST_QUOTE = 60
+_MOST_SOURCE = 32 << 20
+"""Bytes of modules in archives that are read, all together."""
 
 
 class Reason(NamedTuple):
@@ -119,8 +121,8 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
     """Read the program at `path` and the local modules that it imports, and say which API they need.
 
     Args:
-        search: where else its modules may be: directories, or single `.py` files. The script's own directory comes
-        first.
+        search: where else its modules may be: directories, single `.py` files, or archives. The script's own directory
+        comes first.
 
     Raises:
         InvalidPipelineError: the script cannot be read, or it or one of its modules is no valid Python; with all of
@@ -131,6 +133,7 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
     roots = _Roots(path.parent, search)
     reasons: list[Reason] = []
     problems: list[Problem] = []
+    names: set[str] = set()
     waiting = [(path, "")]
     seen = {path.resolve()}
     while waiting:
@@ -145,6 +148,7 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
             reasons.append(Reason(str(file), 1, "is nested too deeply to be read"))
             continue
         nodes = list(_running_code(tree))
+        names |= _top_names(nodes)
         reasons += sorted(set(_Module(str(file), nodes).reasons()))
         for found in roots.imported_files(nodes, package):
             if found[0].resolve() not in seen:
@@ -152,7 +156,46 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
                 waiting.append(found)
     if problems:
         raise InvalidPipelineError(problems)
+    reasons += _reasons_in_archives([place for place in search if place.suffix in ARCHIVES], names)
     return ScriptNeeds(api="classic" if reasons else "connect", reasons=tuple(reasons))
+
+
+def _reasons_in_archives(archives: Sequence[Path], names: set[str]) -> list[Reason]:
+    """Of the modules in archives those count that are imported, and of a package all of them."""
+    modules: dict[str, list[tuple[str, bytes]]] = {}
+    left = _MOST_SOURCE
+    for path in archives:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for member in sorted(archive.infolist(), key=lambda m: m.filename):
+                    left -= member.file_size if member.filename.endswith(".py") else 0
+                    if left < 0:
+                        break  # more than anybody writes; what it unpacks to is what its directory says (S25)
+                    if member.filename.endswith(".py"):
+                        top = member.filename.partition("/")[0].removesuffix(".py")
+                        modules.setdefault(top, []).append((f"{path}/{member.filename}", archive.read(member)))
+        except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError):
+            continue  # for the one who unpacks it to say
+    reasons: list[Reason] = []
+    waiting, seen = set(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        for file, source in modules.get(name, ()):
+            try:
+                nodes = list(_running_code(_tree(source, file)))
+            except (_UnreadableError, RecursionError):
+                continue
+            reasons += sorted(set(_Module(file, nodes).reasons()))
+            waiting |= _top_names(nodes) - seen
+    return sorted(reasons)
+
+
+def _top_names(nodes: Sequence[ast.AST]) -> set[str]:
+    """The first parts of what is imported, but for what is relative."""
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module and not n.level}
+    return {name.partition(".")[0] for name in imported}
 
 
 def _analyse_archive(path: Path) -> ScriptNeeds:
