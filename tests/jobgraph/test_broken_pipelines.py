@@ -46,7 +46,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "not yaml": (
         "name: a\nvertices: [\n",
         [
-            "pipeline.yaml:3: this is not YAML: expected the node content, but found '<stream end>' — mend the syntax; text with ':' or '#' in it needs quotes",
+            "pipeline.yaml:3: this is not YAML: expected the node content, but found '<stream end>' — correct the syntax; text with ':' or '#' in it needs quotes",
         ],
     ),
     "tab": (
@@ -330,7 +330,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "script file missing": (
         "name: a\nvertices:\n  - {name: s, kind: script, file: job.py}\n",
         [
-            "pipeline.yaml:3: vertex 's', field 'file': there is no file DIR/job.py — mend the path; it is relative to the pipeline file",
+            "pipeline.yaml:3: vertex 's', field 'file': there is no file DIR/job.py — check the path; it is relative to the pipeline file",
         ],
     ),
     "resources on some": (
@@ -694,7 +694,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + "  - {name: paid, kind: python, function: 'broken:clean', inputs: [orders]}\n"
         + SINK,
         [
-            "pipeline.yaml:4: vertex 'paid', field 'function': the module 'broken' is not Python on line 1: invalid syntax — mend broken.py",
+            "pipeline.yaml:4: vertex 'paid', field 'function': the module 'broken' is not Python on line 1: invalid syntax — correct broken.py",
         ],
     ),
     "too many inputs": (
@@ -737,8 +737,8 @@ YAML: dict[str, tuple[str, list[str]]] = {
         "name: a\nsettings:\n  artifacts:\n    jars: [lib/x.jar]\n    py_files:\n      - cleaning.py\n      - no.zip\n"
         "vertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:4: field 'settings.artifacts.jars[0]': there is no file DIR/lib/x.jar — mend the path; it is relative to the pipeline file",
-            "pipeline.yaml:7: field 'settings.artifacts.py_files[1]': there is no file DIR/no.zip — mend the path; it is relative to the pipeline file",
+            "pipeline.yaml:4: field 'settings.artifacts.jars[0]': there is no file DIR/lib/x.jar — check the path; it is relative to the pipeline file",
+            "pipeline.yaml:7: field 'settings.artifacts.py_files[1]': there is no file DIR/no.zip — check the path; it is relative to the pipeline file",
         ],
     ),
     "reserved settings": (
@@ -928,7 +928,7 @@ PYTHON: dict[str, tuple[str, list[str]]] = {
     "syntax error": (
         "from firesteel.jobgraph import Job\njob = Job(\n",
         [
-            "pipeline.py:2: this is not Python: '(' was never closed — mend it",
+            "pipeline.py:2: this is not Python: '(' was never closed — correct it",
         ],
     ),
     "no job": (

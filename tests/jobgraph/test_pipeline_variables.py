@@ -172,7 +172,7 @@ def test_json_reports_lines_and_duplicate_keys(tmp_path: Path) -> None:
 def test_files_that_are_no_pipelines(tmp_path: Path) -> None:
     for name, message in {
         "p.toml": "'.toml' is not the suffix of a pipeline — use one of .yaml, .yml, .json, .sql, .py",
-        "none.yaml": "there is no such file — mend the path",
+        "none.yaml": "there is no such file — check the path",
         "dir.yaml": "this is a directory — name the pipeline file in it",
         "latin.yaml": "the file is not UTF-8 text — save it as UTF-8",
     }.items():

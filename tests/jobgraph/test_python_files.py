@@ -95,7 +95,7 @@ def test_exception_is_reported_with_line_and_traceback(tmp_path: Path) -> None:
         load_pipeline(file)
     (problem,) = raised.value.problems
     assert (problem.line, problem.message) == (5, "building the job failed: ZeroDivisionError: division by zero")
-    assert problem.fix.startswith("mend it; its output was:\n    Traceback")
+    assert problem.fix.startswith("correct it; its output was:\n    Traceback")
     assert problem.fix.endswith("ZeroDivisionError: division by zero")
 
 

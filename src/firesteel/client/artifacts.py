@@ -155,9 +155,9 @@ def _problem(place: _Place, path: Path) -> Problem | None:
         if not place.modules:
             return Problem(f"'{path}' is a directory", "name the files in it", place.vertex, place.field)
         if not modules_in(path):
-            return Problem(f"there are no modules in '{path}'", "mend the path", place.vertex, place.field)
+            return Problem(f"there are no modules in '{path}'", "check the path", place.vertex, place.field)
     elif not path.is_file():
-        return Problem(f"there is no file '{path}'", "mend the path", place.vertex, place.field)
+        return Problem(f"there is no file '{path}'", "check the path", place.vertex, place.field)
     return None
 
 

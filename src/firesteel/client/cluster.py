@@ -507,5 +507,7 @@ def _digest(content: bytes | Path) -> str:
             while data := file.read(CHUNK):
                 digest.update(data)
     except OSError as error:
-        raise InvalidRequestError([Problem(f"'{content}' cannot be read: {error.strerror}", "mend the path")]) from None
+        raise InvalidRequestError(
+            [Problem(f"'{content}' cannot be read: {error.strerror}", "check the path")]
+        ) from None
     return digest.hexdigest()

@@ -53,7 +53,7 @@ def _read(path: Path) -> Document:
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
-        _fail(file, "there is no such file", "mend the path")
+        _fail(file, "there is no such file", "check the path")
     except IsADirectoryError:
         _fail(file, "this is a directory", "name the pipeline file in it")
     except OSError as error:

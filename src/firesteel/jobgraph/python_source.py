@@ -31,7 +31,7 @@ def read_python(path: Path, text: str, *, timeout_s: float = TIMEOUT_S) -> Docum
         line = error.lineno if isinstance(error, SyntaxError) else None
         what = error.msg if isinstance(error, SyntaxError) else str(error)
         return Document(
-            None, problems=(Problem(f"this is not Python: {what}", "mend it", file=file, line=line),), file=file
+            None, problems=(Problem(f"this is not Python: {what}", "correct it", file=file, line=line),), file=file
         )
     if builds_job(tree):
         return _extract(path, file, timeout_s)
@@ -72,10 +72,10 @@ def _extract(path: Path, file: str, timeout_s: float) -> Document:
     try:
         answer: Any = json.loads(out)
     except ValueError:
-        return _failed(file, f"building the job ended with exit code {process.returncode}", "mend it", err)
+        return _failed(file, f"building the job ended with exit code {process.returncode}", "correct it", err)
     if "error" in answer:
         if answer.get("traceback"):
-            return _failed(file, f"building the job failed: {answer['error']}", "mend it", err, answer.get("line"))
+            return _failed(file, f"building the job failed: {answer['error']}", "correct it", err, answer.get("line"))
         return Document(None, problems=(Problem(answer["error"], answer["fix"], file=file),), file=file)
     lines: dict[Loc, int] = {tuple(loc): line for loc, line in answer["lines"]}
     problems = tuple(Problem(**p, file=file) for p in answer["problems"])

@@ -69,7 +69,7 @@ def _loaded(entry: EntryPoint) -> FailureEnricher:
     except Exception as error:
         problem = Problem(
             f"the failure enricher '{entry.name}' cannot be loaded: {type(error).__name__}: {error}",
-            "mend the package that registers it, or remove it from the list",
+            "correct the package that registers it, or remove it from the list",
             field="jobmanager.failure-enrichers",
         )
         raise InvalidConfigError([problem]) from error

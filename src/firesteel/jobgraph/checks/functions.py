@@ -22,7 +22,7 @@ def check(c: Context) -> None:
         elif isinstance(v, Sink) and v.foreach_batch:
             _function(c, v, "foreach_batch", v.foreach_batch)
         elif isinstance(v, Script) and is_local(v.file) and not _path(v.file, c.base_dir).is_file():
-            c.add(v, "file", f"there is no file {v.file}", "mend the path; it is relative to the pipeline file")
+            c.add(v, "file", f"there is no file {v.file}", "check the path; it is relative to the pipeline file")
 
 
 def _files(c: Context, base_dir: Path) -> None:
@@ -30,7 +30,7 @@ def _files(c: Context, base_dir: Path) -> None:
     for field in ("py_files", "archives", "files", "jars"):
         for i, entry in enumerate(getattr(artifacts, field)):
             if is_local(entry) and not _path(entry.partition("#")[0], base_dir).exists():
-                fix = "mend the path; it is relative to the pipeline file"
+                fix = "check the path; it is relative to the pipeline file"
                 c.add_top(("settings", "artifacts", field, i), f"there is no file {entry}", fix)
 
 
@@ -53,7 +53,7 @@ def _function(c: Context, v: Python | Sink, field: str, reference: str) -> None:
     except (SyntaxError, ValueError) as error:
         line = f" on line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        c.add(v, field, f"the module '{module_name}' is not Python{line}: {what}", f"mend {Path(module.where).name}")
+        c.add(v, field, f"the module '{module_name}' is not Python{line}: {what}", f"correct {Path(module.where).name}")
         return
     if tree is None:
         return

@@ -100,7 +100,7 @@ async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes
     try:
         data = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "mend it", file=upload.name)]) from None
+        raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "correct it", file=upload.name)]) from None
     return await checks.graph_of_json(owner, data, variables)
 
 

@@ -58,7 +58,9 @@ def graph_of_yaml(
     try:
         document = read_yaml(text, file=FILE)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
-        raise InvalidPipelineError([Problem(f"the pipeline cannot be read: {error}", "mend it", file=FILE)]) from None
+        raise InvalidPipelineError(
+            [Problem(f"the pipeline cannot be read: {error}", "correct it", file=FILE)]
+        ) from None
     return _checked(document, variables, local_files=local_files)
 
 
@@ -93,7 +95,7 @@ def _refuse(problems: Sequence[Problem]) -> None:
         return
     shown = certain[:MAX_PROBLEMS]
     if more := len(certain) - len(shown):
-        shown.append(Problem(f"there are {more} more problems", "mend these first"))
+        shown.append(Problem(f"there are {more} more problems", "correct these first"))
     raise InvalidPipelineError(shown)
 
 

@@ -85,7 +85,7 @@ def unfit_yaml(text: str, file: str) -> Problem | None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        fix = "mend the syntax; text with ':' or '#' in it needs quotes"
+        fix = "correct the syntax; text with ':' or '#' in it needs quotes"
         return Problem(f"this is not YAML: {what}", fix, file=file, line=mark.line + 1 if mark else None)
 
 

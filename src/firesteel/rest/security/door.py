@@ -303,7 +303,7 @@ def _unauthenticated(how: str, *, wrong: bool) -> Refused:
             f"The credential is not known here, has expired or was revoked. {how}",
             [(b"www-authenticate", challenge)],
         )
-    return Refused(401, f"Who are you? {how}", [(b"www-authenticate", b"Bearer")])
+    return Refused(401, f"No credential was given. {how}", [(b"www-authenticate", b"Bearer")])
 
 
 def _how_to_enter(security: SecurityOptions) -> str:
