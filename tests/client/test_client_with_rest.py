@@ -52,7 +52,7 @@ class Operations(dict[tuple[str, str], Operation]):
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "cluster")
+    return Desk(tmp_path / "cluster", {"security.savepoint-directories.allowed": "file:/sp"})
 
 
 @pytest.fixture
