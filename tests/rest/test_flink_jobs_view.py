@@ -270,15 +270,20 @@ def test_plan_nodes_join_with_vertices_and_what_users_wrote_is_no_html() -> None
     plan = render_plan(job)
     assert [n["id"] for n in plan["nodes"]] == [v["id"] for v in render_job(job)["vertices"]]
     assert "inputs" not in plan["nodes"][0]
-    assert plan["nodes"][1]["inputs"] == [
-        {"id": vertex_id("a"), "num": 0, "exchange": "blocking", "ship_strategy": "FORWARD"}
-    ]
+    assert plan["nodes"][1]["inputs"] == [{"id": vertex_id("a"), "num": 0, "exchange": "blocking", "ship_strategy": ""}]
     texts = [n["description"].removesuffix("<br/>") for n in plan["nodes"]]
     assert "hush" not in texts[0]
     assert "<script>" not in texts[1]
     assert "&lt;script&gt;" in texts[1]
     assert "&lt;i&gt;" in texts[1]
     assert "secret" not in texts[2]
+
+
+def test_edges_are_as_spark_plans_them_where_that_is_known() -> None:
+    job = view(progress={"edges": {"agg": {SOURCE: "HASH"}}})
+    nodes = {n["id"]: n for n in render_plan(job)["nodes"]}
+    assert [i["ship_strategy"] for i in nodes[vertex_id("agg")]["inputs"]] == ["HASH"]
+    assert [i["ship_strategy"] for i in nodes[vertex_id(SINK)]["inputs"]] == [""]
 
 
 def test_config_shows_spark_settings_without_their_secrets() -> None:

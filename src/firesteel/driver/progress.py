@@ -16,6 +16,8 @@ _OF_A_BATCH = ("batch", "rows_per_second", "duration_ms", "state_rows", "waterma
 _OF_TASKS = ("tasks", "completed", "running", "stages", "stages_done", "bytes_read")
 
 
+SHIP_STRATEGIES = frozenset({"FORWARD", "HASH", "BROADCAST", "REBALANCE", "RANGE", "GLOBAL"})
+"""How rows get from one vertex to another, in Flink's words."""
 _NUMBERS = ("t", "batch", "rows", "rows_per_second", "duration_ms", "state_rows", "output_rows")
 _LARGEST = 2**53
 _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -24,6 +26,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "progress": {"vertex": (str,), **dict.fromkeys(_OF_TASKS, (int,))},
     "query": {"vertex": (str,), "query_id": (str,), "run_id": (str,)},
     "state-store": {"provider": (str,)},
+    "edges": {"edges": (dict,)},
     "origin": {"vertex": (str,), "batch": (int,)},
     "batch": {"vertex": (str,), "rows": (int,)},
     "sink": {"vertex": (str,), "state": (str,)},
@@ -44,6 +47,8 @@ def is_event(event: Any) -> bool:
     if not all(isinstance(event.get(k), kinds) and not isinstance(event[k], bool) for k, kinds in needed.items()):
         return False
     match event["type"]:
+        case "edges":
+            return _are_edges(event["edges"])
         case "origin":
             return committed.is_origin(event)
         case "batch":
@@ -65,10 +70,18 @@ def is_event(event: Any) -> bool:
                 and isinstance(counts, dict)
                 and all(isinstance(n, int) for n in counts.values())
                 and isinstance(view.get("state_store"), dict)
+                and _are_edges(view.get("edges"))
                 and isinstance(logs, dict)
                 and all(committed.makes_sense(log) for log in logs.values())
             )
     return True
+
+
+def _are_edges(data: Any) -> bool:
+    return isinstance(data, dict) and all(
+        isinstance(inputs, dict) and all(isinstance(word, str) and word in SHIP_STRATEGIES for word in inputs.values())
+        for inputs in data.values()
+    )
 
 
 def _plain(value: Any, depth: int = 8) -> bool:
@@ -101,6 +114,7 @@ class ProgressView:
         self._vertices: dict[str, int] = {}
         self._checkpoints: dict[str, Committed] = {}
         self._state_store: dict[str, Any] = {}
+        self._edges: dict[str, dict[str, str]] = {}
 
     def fold(self, event: Mapping[str, Any]) -> None:
         fresh = not self._updated_at
@@ -116,6 +130,8 @@ class ProgressView:
                 self._sink(event).update(state="running", query_id=event["query_id"], run_id=event["run_id"])
             case "state-store":
                 self._state_store = {"provider": event["provider"], "changelog": event.get("changelog") is True}
+            case "edges":
+                self._edges = {**self._edges, **event["edges"]}
             case "origin":
                 origin = Origin(
                     event["batch"], event.get("t") or 0, event.get("savepoint", ""), event.get("trigger", "")
@@ -164,6 +180,7 @@ class ProgressView:
         self._vertices = dict(view["vertices"])
         self._checkpoints = {name: Committed.from_json(log) for name, log in view["checkpoints"].items()}
         self._state_store = dict(view["state_store"])
+        self._edges = view["edges"]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -174,5 +191,6 @@ class ProgressView:
             "vertices": dict(self._vertices),
             "checkpoints": {name: log.to_json() for name, log in self._checkpoints.items()},
             "state_store": dict(self._state_store),
+            "edges": self._edges,
             "query_runs": {name: values["run_id"] for name, values in self._sinks.items() if "run_id" in values},
         }

@@ -23,6 +23,7 @@ from firesteel.driver.failure import classify
 from firesteel.driver.harvest_budget import book_of, worth_counting
 from firesteel.driver.places import vertex_of
 from firesteel.driver.stop import StopSwitch
+from firesteel.driver.stream_facts import tell_edges
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
@@ -168,6 +169,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
             compiled.release()
             book = book_of(directory.jobs, spec.engine.engine_id)
             if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
+                tell_edges(graph, compiled.frames, log)
                 directory.write_operators(harvest(spec.engine, spec.attempt, graph))
         session.close()
     return result

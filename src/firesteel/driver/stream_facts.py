@@ -12,10 +12,11 @@ from typing import Any
 from firesteel.driver import checkpoints
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.errors import FiresteelError
-from firesteel.jobgraph.model import JobGraph, Source, inputs_of
+from firesteel.jobgraph.model import JobGraph, Sink, Source, inputs_of
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.savepoint.naming import plain
 from firesteel.savepoint.take import find
+from firesteel.spark.exchanges import plan_of_query, plans_of, ship_strategies, ship_strategies_of_query
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -54,6 +55,21 @@ def rows_by_source(graph: JobGraph, sink: str, sources: Sequence[Mapping[str, An
             rows[name] = matching[0].get("numInputRows") or 0
     places = [(v.path, v.table) for v in found.values()]
     return rows if len(set(places)) == len(places) else {}
+
+
+def tell_edges_of(query: Any, graph: JobGraph, sink: str, log: EventLog) -> None:
+    """How rows get from vertex to vertex in a query that has done a batch."""
+    vertex = graph.by_name[sink]
+    with contextlib.suppress(Exception):  # as below
+        if isinstance(vertex, Sink):
+            log.emit("edges", edges=ship_strategies_of_query(graph, vertex, plan_of_query(query)))
+
+
+def tell_edges(graph: JobGraph, frames: Mapping[str, Any], log: EventLog) -> None:
+    """How rows get from vertex to vertex in a batch, as Spark plans it."""
+    with contextlib.suppress(Exception):  # a private corner of PySpark; what is not told is not shown
+        edges = ship_strategies(graph, plans_of(graph, frames))
+        log.emit("edges", edges=edges)
 
 
 def _trigger_id(savepoint: str) -> str:

@@ -235,8 +235,11 @@ class _Watch:
                 self._begin_to_stop()
             for name, query in list(self._open.items()):
                 active = query.isActive
+                first = name not in self._seen
                 for progress in _new_progress(query, self._seen.get(name, -1)):
                     self._tell(name, progress)
+                if first and name in self._seen and self._graph is not None:
+                    stream_facts.tell_edges_of(query, self._graph, name, self._log)
                 if not active:
                     self._ended(name, query)
                 elif self.stopping and self._between_batches(name, query):

@@ -105,7 +105,13 @@ JOBS: tuple[Row, ...] = (
         "the failures of its attempts, newest first, with their labels, vertex and engine where they are known; the stack is "
         "the user's own frames",
     ),
-    _yes("GET", f"{_JOB}/plan", "the job graph"),
+    _yes(
+        "GET",
+        f"{_JOB}/plan",
+        "the job graph; its edges are FORWARD, HASH, BROADCAST, REBALANCE, RANGE or GLOBAL as Spark plans them",
+        "An edge is empty where that is not known: before the first batch, of batch jobs that are over in a moment, and where "
+        "several vertices of a stream share a plan that moves rows",
+    ),
     _yes("GET", f"{_JOB}/metrics", "restarts, times in states, and of a stream its checkpoints"),
     _yes("GET", f"{_JOB}/jobmanager/config", "as `/jobmanager/config`"),
     _yes(

@@ -73,13 +73,18 @@ def _node(vertex: VertexView, graph: Mapping[str, Any]) -> PlanNode:
         "optimizer_properties": {},
     }
     if vertex.inputs:
-        # Where Spark shuffles is for Spark to say; to the graph an edge is an edge.
         exchange = "pipelined_bounded" if vertex.job.streaming else "blocking"
         node["inputs"] = [
-            {"id": vertex_id(name), "num": number, "exchange": exchange, "ship_strategy": "FORWARD"}
+            {"id": vertex_id(name), "num": number, "exchange": exchange, "ship_strategy": ship_strategy(vertex, name)}
             for number, name in enumerate(vertex.inputs)
         ]
     return node
+
+
+def ship_strategy(vertex: VertexView, name: str) -> str:
+    """As Spark's plan has it, once the driver has told. Before that, and where it is in doubt, nothing is said of an edge."""
+    edges: Mapping[str, Mapping[str, str]] = vertex.job.progress.get("edges") or {}
+    return edges.get(vertex.name, {}).get(name, "")
 
 
 def description(vertex: VertexView, graph: Mapping[str, Any]) -> str:
