@@ -121,6 +121,32 @@ def test_events_of_a_driver_make_the_history() -> None:
     assert taken_over.to_json() == {**data, "updated_at": 14.0}
 
 
+@pytest.mark.parametrize(
+    "sink",
+    [
+        {"rows": "x"},
+        {"output_rows": True},
+        {"busy_ms": 1.5},
+        {"reads": []},
+        {"reads": {"s": None}},
+        {"batch": "7"},
+        {"rows_per_second": {}},
+        7,
+    ],
+)
+def test_numbers_that_are_none_are_not_taken_over(sink: Any) -> None:
+    """They would be added to those of other attempts by the control plane."""
+    view = ProgressView().to_json()
+    assert is_event({"t": 1.0, "type": "so-far", "view": {**view, "sinks": {"o": {"rows": 1, "batch": None}}}})
+    assert not is_event({"t": 1.0, "type": "so-far", "view": {**view, "sinks": {"o": sink}}})
+
+
+@pytest.mark.parametrize("edges", [7, {"a": 7}, {"a": {"b": "<script>"}}, {"a": {"b": None}}])
+def test_edges_that_are_none_are_no_events(edges: Any) -> None:
+    assert not is_event({"t": 1.0, "type": "edges", "edges": edges})
+    assert not is_event({"t": 1.0, "type": "so-far", "view": {**ProgressView().to_json(), "edges": edges}})
+
+
 @pytest.mark.parametrize("batch", [-7, True, "3", 2**60, 1.5])
 def test_origins_that_make_no_sense_are_no_events(batch: Any) -> None:
     assert not is_event({"t": 1.0, "type": "origin", "vertex": "o", "batch": batch})

@@ -66,7 +66,7 @@ def is_event(event: Any) -> bool:
                 isinstance(view.get("phase"), str)
                 and "result" in view
                 and isinstance(sinks, dict)
-                and all(isinstance(s, dict) for s in sinks.values())
+                and all(_is_sink(s) for s in sinks.values())
                 and isinstance(counts, dict)
                 and all(isinstance(n, int) for n in counts.values())
                 and isinstance(view.get("state_store"), dict)
@@ -75,6 +75,20 @@ def is_event(event: Any) -> bool:
                 and all(committed.makes_sense(log) for log in logs.values())
             )
     return True
+
+
+def _is_sink(data: Any) -> bool:
+    """Its numbers are added to those of other attempts, and shown as numbers."""
+    if not isinstance(data, dict):
+        return False
+    counts = [data.get(k, 0) for k in ("rows", "output_rows", "busy_ms")]
+    reads = data.get("reads", {})
+    numbers = [data[k] for k in (*_OF_A_BATCH, *_OF_TASKS) if k != "watermark" and data.get(k) is not None]
+    return (
+        isinstance(reads, dict)
+        and all(isinstance(n, int) and not isinstance(n, bool) for n in (*counts, *reads.values()))
+        and all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+    )
 
 
 def _are_edges(data: Any) -> bool:
