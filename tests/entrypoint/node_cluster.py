@@ -151,7 +151,8 @@ class NodeCluster:
         found = []
         for directory in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if (directory / "cwd").readlink().is_relative_to(self.directory / "data"):
+                place = (directory / "cwd").readlink()
+                if place.is_relative_to(self.directory / "data") and "jobs" in place.parts:
                     found.append(int(directory.name))
         return found
 
