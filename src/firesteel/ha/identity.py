@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -80,17 +80,17 @@ def check(directory: Path, configuration: Configuration) -> None:
     keys = [k for k in sorted({*noted, *said} - {_NODE}) if not _agree(k, noted.get(k), said.get(k))]
     if not keys:
         return
-    problems = [
-        Problem(
-            f"the nodes that this data directory belongs to have {noted.get(key) or 'nothing'}, and here it is "
-            f"{said.get(key) or 'nothing'}",
-            f"give the same high-availability options as they had, with -D or in a configuration file, or use another data.dir "
-            f"or high-availability.cluster-id; if the cluster has moved to this store for good, remove {directory / FILE}",
-            field=key,
-        )
-        for key in keys
-    ]
-    raise InvalidConfigError(problems)
+    problem = Problem(
+        f"this data directory belongs to a cluster with {_shown(noted, keys)}, and this command has {_shown(said, keys)}",
+        "give the same high-availability options as its nodes had, with -D or in a configuration file, or use another data.dir "
+        f"or high-availability.cluster-id; if the cluster has moved to another store for good, remove {directory / FILE}",
+        field=keys[0] if _TYPE not in keys else _TYPE,
+    )
+    raise InvalidConfigError([problem])
+
+
+def _shown(options: Mapping[str, str], keys: Sequence[str]) -> str:
+    return ", ".join(f"{key}={options[key]}" for key in keys if key in options)
 
 
 def _agree(key: str, one: str | None, other: str | None) -> bool:

@@ -522,7 +522,10 @@ class ResourceManager:
             await self._end(record, force=True)
         for slot in slots:
             if not slot.lost.done():
-                slot.lost.set_result(f"{reason}\n{words}" if words else reason)
+                where = (
+                    f"; `firesteel logs --engine {slot.job_id[:8]}` has the end of its log" if record.spec.owner else ""
+                )
+                slot.lost.set_result(f"{reason}{where}\n{words}" if words else f"{reason}{where}")
         self._act()
 
     def _take_slots(self, engine_id: str) -> list[Slot]:
