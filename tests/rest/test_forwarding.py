@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -91,14 +91,20 @@ class World:
         await Response(b"here:" + body)(scope, receive, send)
 
     async def ask(
-        self, method: str = "GET", path: str = "/jobs", body: bytes | AsyncIterator[bytes] = b"", token: str = ""
+        self,
+        method: str = "GET",
+        path: str = "/jobs",
+        body: bytes | AsyncIterator[bytes] = b"",
+        token: str = "",
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> httpx.Response:
         async def inside(scope: Scope, receive: Receive, send: Send) -> None:
             await self.forwarding({**scope, "firesteel.principal": WHO}, receive, send)
 
         transport = httpx.ASGITransport(inside)
         async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
-            return await client.request(method, path, content=body, headers={"authorization": f"Bearer {token}"})
+            sent = [(b"authorization", f"Bearer {token}".encode()), *headers]
+            return await client.request(method, path, content=body, headers=sent)
 
 
 async def well(_: httpx.Request) -> httpx.Response:
@@ -129,6 +135,23 @@ async def settled(world: World, count: int) -> None:
     while len(world.asked) < count:  # noqa: ASYNC110 - of a transport that has no event
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.05)
+
+
+def test_headers_go_on_as_they_came() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def looking(request: httpx.Request) -> httpx.Response:
+        seen.extend(request.headers.raw)
+        return await well(request)
+
+    async def main(world: World) -> None:
+        world.known, world.nodes["http://one"] = ONE, looking
+        answer = await world.ask(headers=[(b"x-odd", b"caf\xe9 \xff"), (b"cookie", b"secret")])
+        assert answer.content == b"well"
+
+    play(main)
+    assert (b"x-odd", b"caf\xe9 \xff") in seen
+    assert b"secret" not in [value for _, value in seen]
 
 
 @pytest.mark.parametrize("first", ["nobody", "dead", "leads no more", "itself"])

@@ -13,6 +13,7 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError, RateLimitedError, SavepointError
 from firesteel.jobgraph.sqltext import read_query
+from firesteel.rest.native import worker
 from firesteel.rest.native.graph_checks import SMALL_SQL, GraphChecks, is_small, is_small_yaml
 from firesteel.rest.native.graph_input import graph_of_json
 from firesteel.rest.native.graph_limits import MAX_SQL
@@ -167,6 +168,24 @@ def test_one_owner_has_one_turn_and_leaves_the_others_theirs() -> None:
         assert not turns._owners
 
     asyncio.run(play())
+
+
+def test_whatever_a_library_makes_of_a_place_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(location: str) -> None:
+        raise ZeroDivisionError(location)
+
+    monkeypatch.setattr("firesteel.savepoint.take.find", odd)
+    assert "ZeroDivisionError" in worker.answer({"work": "savepoint", "path": "webhdfs://odd"})["refused"]
+
+
+@pytest.mark.parametrize("name", ["a\x85b", "\u202egnp.exe", "a\u2028b", "\u200b", "a\x9b31mb"])
+def test_a_name_hides_nothing(name: str) -> None:
+    with pytest.raises(InvalidPipelineError, match="cannot be seen"):
+        graph_of_json({**graph("SELECT 1 a"), "name": name}, None)
+
+
+def test_names_in_other_scripts_are_names() -> None:
+    assert graph_of_json({**graph("SELECT 1 a"), "name": "Übung 日本 №1"}, None).name == "Übung 日本 №1"
 
 
 @pytest.mark.parametrize("make", ["pipe", "giant", "directory", "nothing"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.rest.desk import ADMIN, Client, Desk
@@ -44,6 +45,25 @@ def test_a_file_is_stored_under_its_digest_and_read_back(alice: Client) -> None:
     info = alice.get(f"/blobs/{KEY.upper()}/info").json()
     assert (info["key"], info["size"]) == (KEY, len(DATA))
     assert alice.get("/blobs").json() == {"blobs": [info]}
+
+
+def test_only_those_who_may_submit_jobs_keep_a_file_from_growing_old(
+    desk: Desk, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice.post("/blobs", content=DATA)
+    touched: list[object] = []
+    keep = desk.context.blobs.touch
+
+    async def touch(keys: Any, *, owner: str | None = None) -> None:
+        touched.append(keys)
+        await keep(keys, owner=owner)
+
+    monkeypatch.setattr(desk.context.blobs, "touch", touch)
+    viewer = desk.client(Principal("screen", Role.VIEWER, ALICE.owner))
+    assert viewer.get(f"/blobs/{KEY}/info").json()["size"] == len(DATA)
+    assert touched == []
+    assert alice.get(f"/blobs/{KEY}/info").status_code == 200
+    assert touched == [[KEY]]
 
 
 def test_a_body_comes_in_pieces_and_may_be_empty(alice: Client) -> None:

@@ -16,7 +16,7 @@ from tests.rest.desk import ADMIN, Desk
 from tests.rest.native_people import ALICE, BOB, ONE, THREE, TWO, attempt_events, attempt_file, put
 
 from firesteel.driver.events import ProgressTail
-from firesteel.errors import NotLeadingError
+from firesteel.errors import NotLeadingError, RateLimitedError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.events import MAX_BEHIND, JobEvents, state_event
 from firesteel.rest.app import TidyPaths
@@ -367,6 +367,33 @@ def test_no_more_streams_than_allowed_are_served(tmp_path: Path) -> None:
                 assert (await anext(events_of(answer)))[0] == "snapshot"
 
     run(test)
+
+
+def test_one_caller_has_a_share_of_all_streams_and_admins_have_a_reserve() -> None:
+    """S43"""
+    source = EventSource()
+
+    def opened(caller: str, *, privileged: bool = False) -> int:
+        count = 0
+        with contextlib.suppress(RateLimitedError):
+            while True:
+                source.admit(40, caller, privileged=privileged)
+                count += 1
+        return count
+
+    assert opened("a") == 10
+    assert opened("b") == 10
+    assert [opened(c) for c in ("c", "d", "e")] == [10, 6, 0]
+    assert opened("root", privileged=True) == 4
+    source.leave("a")
+    assert opened("b") == 0
+    assert opened("e") == 0
+    assert opened("root", privileged=True) == 1
+    for caller, count in (("a", 9), ("b", 10), ("c", 10), ("d", 6), ("root", 5)):
+        for _ in range(count):
+            source.leave(caller)
+    assert source.listeners == 0
+    assert not source._admitted
 
 
 def test_many_listeners_of_a_job_share_one_look_at_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,9 +134,34 @@ def test_a_flood_of_refusals_does_not_fill_it(path: Path) -> None:
     assert 0 < len(written) < 250
     with AuditLog(path) as log:
         door = make_door(audit=log)
-        door._suppressed = 7
+        door._suppressed[None] = 7
         ask(door, "GET", "/who", anonymous=True)
     assert lines(path)[-1]["suppressed"] == 7
+
+
+def test_refusals_of_those_who_are_known_are_written_during_a_flood(path: Path) -> None:
+    """S46"""
+    with AuditLog(path) as log:
+        door = make_door(audit=log, rest=rest(rate_limit=1000, rate_burst=1000))
+        for _ in range(300):
+            ask(door, "GET", "/who", anonymous=True)
+        for _ in range(20):
+            ask(door, "GET", "/forbidden")
+    known = [line for line in lines(path) if line.get("principal")]
+    assert len(known) == 20
+
+
+def test_a_flood_by_somebody_who_is_known_hides_no_refusal(path: Path) -> None:
+    """S46: neither their own ones nor those of others."""
+    with AuditLog(path) as log:
+        door = make_door(audit=log, rest=rest(rate_limit=1, rate_burst=30))
+        for _ in range(300):
+            ask(door, "POST", "/who")
+        ask(door, "GET", "/who", anonymous=True)
+    written = lines(path)
+    assert sum(line["status"] == 429 for line in written) < 200
+    assert all(line["principal"] for line in written if line["status"] == 429)
+    assert written[-1]["status"] == 401
 
 
 def test_changes_are_written_during_a_flood_of_refusals(path: Path) -> None:

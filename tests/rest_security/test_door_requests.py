@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -541,7 +542,15 @@ def test_what_browsers_say_about_the_page_is_heard(method: str, path: str, site:
 
 
 @pytest.mark.parametrize(
-    "kind", ["text/plain", "text/plain; charset=utf-8", "application/x-www-form-urlencoded", "TEXT/PLAIN"]
+    "kind",
+    [
+        "text/plain",
+        "text/plain; charset=utf-8",
+        "application/x-www-form-urlencoded",
+        "TEXT/PLAIN",
+        "multipart/form-data; boundary=x",
+        "",
+    ],
 )
 def test_a_change_that_any_page_could_send_needs_a_credential_of_its_own(kind: str) -> None:
     """S14: JSON content type, where the browser itself would prove who asks."""
@@ -551,6 +560,50 @@ def test_a_change_that_any_page_could_send_needs_a_credential_of_its_own(kind: s
     assert (
         ask(open_door(), "POST", "/who", headers={"content-type": "application/json"}, content=b"{}").status_code == 200
     )
+
+
+def test_a_program_is_uploaded_as_a_form_also_by_those_whom_a_certificate_proves() -> None:
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    assert ask(open_door(), "POST", "/upload", headers=form, content=b"{}").status_code == 202
+
+
+@pytest.mark.parametrize("path", ["/jobs/../who", "/./who", "/who/.", "/%2e%2e/who", "/who/%2E"])
+def test_a_path_that_may_be_read_as_another_one_is_refused(path: str) -> None:
+    scope = {**http_scope(), "path": unquote(path), "raw_path": path.encode()}
+    said: list[Message] = []
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    asyncio.run(make_door(app=Untouched())(scope, never, send))
+    assert said[0]["status"] == 400
+
+
+def test_an_event_stream_ends_when_its_caller_is_let_in_no_more() -> None:
+    """S1: also one that is open."""
+    tokens = OneToken()
+    chunks = 0
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal chunks
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        while True:
+            chunks += 1
+            await send({"type": "http.response.body", "body": b": x\n\n", "more_body": True})
+            if chunks == 5:
+                tokens.GOOD = "fst_another"  # revoked
+            await asyncio.sleep(0)
+
+    said: list[Message] = []
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    door = make_door(app=endless, identities=Identities(tokens=tokens))
+    door.recheck_seconds = 0.0
+    asyncio.run(asyncio.wait_for(door(http_scope(), never, send), 20))
+    assert chunks == 6
+    assert said[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 def test_the_client_of_flink_is_let_in() -> None:

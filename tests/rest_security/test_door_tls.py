@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,28 @@ def test_without_a_certificate_a_token_will_do_where_both_are_allowed(authority:
     assert get(either_port, trusting(authority)).status_code == 401
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_resumed_without_the_certificate(
+    authority: Authority, either_port: int, version: ssl.TLSVersion
+) -> None:
+    """S13: who comes again shows a certificate that is good by then."""
+    context = trusting(authority, authority.issue("node-7"))
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for _ in range(2):
+        with socket.create_connection(("localhost", either_port), 10) as plain:
+            try:
+                secured = context.wrap_socket(plain, server_hostname="localhost", session=session)
+            except ssl.SSLError:
+                assert version is ssl.TLSVersion.TLSv1_2
+                return
+            with secured:
+                secured.sendall(b"GET /who HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                assert secured.recv(1 << 16).startswith(b"HTTP/1.1 200")
+                assert not secured.session_reused
+                session = secured.session
+
+
 def test_certificates_that_belong_to_nobody(authority: Authority, either_port: int) -> None:
     for names in (("mallory",), ("NODE-7",), ("node-7", "mallory"), ("node-7 ",), ()):
         assert get(either_port, trusting(authority, authority.issue(*names))).status_code == 401, names
@@ -189,7 +212,8 @@ def test_who_has_to_show_a_certificate(
 ) -> None:
     context = ssl_context(options(node, authentication=methods, ssl_ca=authority.file))
     assert context.verify_mode is mode
-    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    mtls = Authentication.MTLS in methods
+    assert context.minimum_version is (ssl.TLSVersion.TLSv1_3 if mtls else ssl.TLSVersion.TLSv1_2)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o610])

@@ -218,7 +218,8 @@ class Forwarding:
             # An upload takes as long as it takes; from here on it is the leader's turn.
             limit.reschedule(asyncio.get_running_loop().time() + self._patience)
 
-        headers = {k: v for k, v in request.request.headers.items() if k not in _NOT_PASSED_ON}
+        # As they came: bytes that are no ASCII are for the leader to judge.
+        headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in _NOT_PASSED_ON]
         method = request.request.method
         passing = self._client.build_request(method, leader.address + asked, headers=headers, content=body())
         principal: Principal = request.scope["firesteel.principal"]

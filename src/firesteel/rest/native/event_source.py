@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 END = "end"
 """Kind of an event that is not sent: the stream ends, or what was waited for has come."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+SHARE = 4
+"""The part of all streams that one caller may have open: one of so many."""
+RESERVE = 10
+"""The part of all streams that is kept for admins: one of so many."""
 MOST_WAITING = 1 << 20
 """Characters of log lines that wait for one slow listener."""
 
@@ -83,30 +88,38 @@ class EventSource:
         self._tasks = OwnedTasks("event-source", lambda _: None)  # it has logged what it was; streams go on
         self._streams: set[Listener] = set()
         self._watches: dict[JobID, _Watch] = {}
-        self._admitted = 0
+        self._admitted: Counter[Hashable] = Counter()
         self._closed = False
 
     @property
     def listeners(self) -> int:
-        return self._admitted
+        return self._admitted.total()
 
     @property
     def watched(self) -> int:
         """Jobs whose files are being looked at."""
         return len(self._watches)
 
-    def admit(self, limit: int) -> None:
-        """Count a stream in; `leave` counts it out. Raises RateLimitedError when there are `limit` of them."""
-        if self._closed or self._admitted >= limit:
+    def admit(self, limit: int, caller: Hashable = None, *, privileged: bool = False) -> None:
+        """Count a stream of `caller` in; `leave` counts it out. One caller has a quarter; a tenth is for the privileged.
+
+        Raises:
+            RateLimitedError: there are `limit` of them, or as many as this caller may have.
+        """
+        own, share = self._admitted[caller], max(1, limit // SHARE)
+        most = limit if privileged else limit - limit // RESERVE
+        if self._closed or self.listeners >= most or own >= share:
+            which = f"{own} event streams of yours are" if own >= share else f"{self.listeners} event streams are"
             raise RateLimitedError(
-                f"there are {self._admitted} event streams open, and no more are served (rest.max-event-listeners); "
-                "close some, or ask again later",
+                f"{which} open, and no more are served (rest.max-event-listeners); close some, or ask again later",
                 retry_after=5,
             )
-        self._admitted += 1
+        self._admitted[caller] += 1
 
-    def leave(self) -> None:
-        self._admitted -= 1
+    def leave(self, caller: Hashable = None) -> None:
+        self._admitted[caller] -= 1
+        if not self._admitted[caller]:
+            del self._admitted[caller]
 
     @contextlib.contextmanager
     def listening(self, listener: Listener) -> Iterator[Listener]:

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from firesteel.config.sections import Role
 from firesteel.errors import FiresteelError, JobNotFoundError
 from firesteel.jobmaster.events import LOST, STATE, JobEvent
 from firesteel.rest.answers import encode
@@ -54,7 +55,7 @@ async def job_events(
     logs: Annotated[bool, Query(description="Also the lines that the running attempt logs.")] = False,
 ) -> Response:
     """Events: `snapshot` first, then `state`, `progress`, `log` and `lost`. The last one is the `state` that is final."""
-    return _open(context, job_stream(context, caller.read(job_id), logs=logs))
+    return _open(context, caller, job_stream(context, caller.read(job_id), logs=logs))
 
 
 @router.get(
@@ -65,12 +66,15 @@ async def job_events(
 )
 async def all_events(context: Context, caller: CallerParam) -> Response:
     """Events `state` and `lost`, of all jobs that the caller sees."""
-    return _open(context, cluster_stream(context, caller))
+    return _open(context, caller, cluster_stream(context, caller))
 
 
-def _open(context: RestContext, stream: AsyncGenerator[bytes, None]) -> Response:
-    context.events.admit(context.configuration.rest.max_listeners)
-    return EventStream(stream, context.events.leave)
+def _open(context: RestContext, caller: Caller, stream: AsyncGenerator[bytes, None]) -> Response:
+    principal = caller.principal
+    key = (principal.owner, principal.name)
+    limit = context.configuration.rest.max_listeners
+    context.events.admit(limit, key, privileged=principal.role is Role.ADMIN)
+    return EventStream(stream, lambda: context.events.leave(key))
 
 
 class EventStream(StreamingResponse):

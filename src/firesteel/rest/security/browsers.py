@@ -18,8 +18,9 @@ _TOKEN = re.compile(r"fst_[0-9a-z]{1,64}[._]|eyJ[\w-]{8,}\.[\w-]{2,}\.")
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _CHANGING_GETS = ("/yarn-cancel", "/yarn-stop")
 """The contract has paths that change something on GET."""
-_SIMPLE_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded"})
-"""What a page may send anywhere without asking first."""
+MULTIPART = "multipart/form-data"
+_SIMPLE_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded", MULTIPART})
+"""What a page may send anywhere without asking first; it may also send nothing of the kind."""
 
 
 def is_mutating(method: str, path: str) -> bool:
@@ -114,7 +115,11 @@ def check_own_page(headers: Mapping[str, str]) -> None:
         )
 
 
-def check_content_type(content_type: str) -> None:
-    """For changes by callers whom the browser itself proves: only what a foreign page cannot send without asking."""
-    if content_type.partition(";")[0].strip().lower() in _SIMPLE_TYPES:
+def check_content_type(method: str, content_type: str, *, upload: bool = False) -> None:
+    """For changes by callers whom the browser itself proves: only what a foreign page cannot send without asking.
+
+    `upload`: forms are how programs are uploaded; one that a page sends lies there, and is not run.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if (kind in _SIMPLE_TYPES and not (upload and kind == MULTIPART)) or (not kind and method == "POST"):
         raise Refused(415, "Send 'Content-Type: application/json'.")

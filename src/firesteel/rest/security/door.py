@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
+from firesteel.rest.node_identity import NODE_PREFIX
 from firesteel.rest.security.addresses import network_of
 from firesteel.rest.security.answers import Answer, security_headers
 from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
@@ -54,9 +57,15 @@ LimitOf = Callable[[str], int | None]
 
 _BEARER = re.compile(r"bearer[ ]+([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 _JOB_IN_PATH = re.compile(r"/(?:jobs|applications)/([0-9a-fA-F]{32})(?:/|$)")
+_DOTS = frozenset({".", ".."})
+_STREAM = b"text/event-stream"
 _REFUSED = frozenset({401, 403, 421, 429})
 _MOST_REFUSALS_WRITTEN = 10
-"""Records of refusals per second in the audit log; a flood must not push out what matters."""
+"""Records of refusals of strangers per second in the audit log; a flood must not push out what matters."""
+
+
+class _NoLongerKnown(Exception):  # noqa: N818  # nothing is in error
+    """The credential of an open event stream was revoked, or has expired."""
 
 
 class Door:
@@ -71,6 +80,9 @@ class Door:
         sessions: Of browsers, where there is a dashboard.
         audit: Where changes and refusals are written; the one who made it closes it.
     """
+
+    recheck_seconds = 15.0
+    """How often the caller of an open event stream is looked at again."""
 
     def __init__(
         self,
@@ -101,7 +113,7 @@ class Door:
         self._strangers = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._visitors = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._refusals = RateLimiter(_MOST_REFUSALS_WRITTEN, 10 * _MOST_REFUSALS_WRITTEN)
-        self._suppressed = 0
+        self._suppressed: Counter[object] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -126,9 +138,12 @@ class Door:
                     return
             limit = self._limit_of(request.path)
             check_length(request.headers.get("content-length"), self._limit if limit is None else limit)
-            request.principal = await self._admit(request)
-            if request.principal is not None:
-                scope[PRINCIPAL] = request.principal
+            principal = await self._admit(request)
+            if not _DOTS.isdisjoint(request.path.split("/")):
+                # Some read such a path as another one: then something else would be answered than what was let in.
+                raise Refused(400, "A path has no '.' and '..' in it here; write it without.")
+            if principal is not None:
+                scope[PRINCIPAL] = principal
                 request.proved()
             body = LimitedBody(
                 receive,
@@ -137,14 +152,44 @@ class Door:
                 timeout=self._timeout,
                 upload=limit is not None,
             )
-            await self._app(scope, body, answer.send)
+            await self._app(scope, body, self._watched(request, answer))
             await answer.finish()
         except Refused as refused:
             await answer.refuse(refused)
+        except _NoLongerKnown:
+            answer.over = True
         except Exception as error:
             await self._answer_error(request, answer, error)
         finally:
             self._note(request, answer.status, scope[AUDIT])
+
+    def _watched(self, request: _Request, answer: Answer) -> Send:
+        """An event stream may be open for days: it ends when its caller is let in no more."""
+        if request.principal is None:
+            return answer.send
+        streams, looked_at = False, time.monotonic()
+
+        async def send(message: Message) -> None:
+            nonlocal streams, looked_at
+            if message["type"] == "http.response.start":
+                streams = any(n.lower() == b"content-type" and v.startswith(_STREAM) for n, v in message["headers"])
+            elif streams and time.monotonic() - looked_at >= self.recheck_seconds:
+                looked_at = time.monotonic()
+                if not await self._still_known(request):
+                    await answer.send({"type": "http.response.body", "body": b"", "more_body": False})
+                    raise _NoLongerKnown
+            await answer.send(message)
+
+        return send
+
+    async def _still_known(self, request: _Request) -> bool:
+        if request.bearer is not None and request.bearer.startswith(NODE_PREFIX):
+            return True  # a node has passed it on, for this one request; it looks at its caller's credential itself
+        try:
+            identity = await self._identify(request)
+        except Refused as refused:
+            return refused.status == 503  # nobody can say at the moment
+        return identity is not None and identity.principal == request.principal
 
     def _check_sender(self, request: _Request) -> str | None:
         """What needs no credential to be seen. Returns the foreign origin that may send this, if one did."""
@@ -169,26 +214,26 @@ class Door:
             self._limit_rate(self._strangers, request.peer)
             presented = bool(request.all("authorization")) or bool(request.certificate)
             raise _unauthenticated(self._how_to_enter, wrong=presented)
-        principal = identity.principal
+        principal = request.principal = identity.principal
         self._limit_rate(self._callers, (principal.owner, principal.name))
-        if identity.ambient and request.mutating:
-            check_content_type(request.headers.get("content-type", ""))
         if identity.session and request.mutating:
             check_own_page(request.headers)
+        elif identity.ambient and request.mutating:
+            upload = self._limit_of(request.path) is not None
+            check_content_type(request.method, request.headers.get("content-type", ""), upload=upload)
         return principal
 
     async def _identify(self, request: _Request) -> Identity | None:
         sent = request.all("authorization")
         if len(sent) > 1:
             raise Refused(400, "A request has one Authorization header.")
-        bearer = None
         if sent:
             found = _BEARER.fullmatch(sent[0].strip())
-            bearer = found[1] if found else ""  # another scheme is as good as a wrong token
+            request.bearer = found[1] if found else ""  # another scheme is as good as a wrong token
         elif (principal := self._session(request)) is not None:
             return Identity(principal, ambient=True, session=True)
         try:
-            return await self._identities.identify(bearer, request.certificate)
+            return await self._identities.identify(request.bearer, request.certificate)
         except ForbiddenError as error:
             raise Refused(403, str(error)) from error
         except AuthenticationUnavailableError as error:  # those who raise it have logged why
@@ -235,11 +280,11 @@ class Door:
             return
         outcome: Outcome = "refused" if status in _REFUSED else "done" if status and status < 400 else "failed"
         suppressed = 0
-        if outcome == "refused":
-            if self._refusals.take(None):
-                self._suppressed += 1
+        if outcome == "refused" and (crowd := _crowd(request, status)) is not _ALWAYS:
+            if self._refusals.take(crowd):
+                self._suppressed[crowd] += 1
                 return
-            suppressed, self._suppressed = self._suppressed, 0
+            suppressed = self._suppressed.pop(crowd, 0)
         job = said.get("job_id") or (found[1].lower() if (found := _JOB_IN_PATH.search(request.path)) else None)
         principal = request.principal
         self._audit.record(
@@ -259,6 +304,16 @@ class Door:
         )
 
 
+_ALWAYS = object()
+
+
+def _crowd(request: _Request, status: int | None) -> object:
+    """Those who share a bucket of refusals. Of somebody who is known each refusal is written (S46), but for floods as such."""
+    if request.principal is None:
+        return None
+    return (request.principal.owner, request.principal.name) if status == 429 else _ALWAYS
+
+
 def _nothing() -> None:
     pass
 
@@ -275,6 +330,7 @@ class _Request:
         self.server: tuple[str, int | None] | None = scope.get("server")
         self.mutating = is_mutating(self.method, self.path)
         self.principal: Principal | None = None
+        self.bearer: str | None = None
         self.certificate: dict[str, Any] | None = (scope.get("extensions") or {}).get(PEER_CERTIFICATE)
         self.proved: Callable[[], None] = (scope.get("extensions") or {}).get(PROVED) or _nothing
         client = scope.get("client")

@@ -53,7 +53,7 @@ def common_name(certificate: Mapping[str, Any]) -> str | None:
 
 
 def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
-    """How the node serves TLS: 1.2 or newer, with client certificates asked for where `mtls` is a way to authenticate.
+    """How the node serves TLS: 1.2 or newer, and 1.3 with client certificates where `mtls` is a way to authenticate.
 
     Raises:
         InvalidConfigError: with every file that is missing, damaged, or readable by others than its owner.
@@ -90,7 +90,8 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
             raise InvalidConfigError([problem]) from error
         alone = options.authentication == (Authentication.MTLS,)
         context.verify_mode = ssl.CERT_REQUIRED if alone else ssl.CERT_OPTIONAL
-        # No resumed sessions: whoever connects shows a certificate that is good now.
+        # No resumed sessions: whoever connects shows a certificate that is good now. Those of TLS 1.2 could not be turned off.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     return context
