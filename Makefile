@@ -4,7 +4,7 @@ FIRESTEEL := .venv/bin/firesteel
 DEMO := FIRESTEEL_DATA_DIR=$(CURDIR)/.demo
 JOBS ?= 2
 
-.PHONY: help setup demo test integration check fmt bench docs clean
+.PHONY: help setup demo test integration check fmt bench docs lock clean
 
 help:
 	@echo "make demo    run a batch and a streaming pipeline on a cluster that wakes up on this machine"
@@ -13,6 +13,7 @@ help:
 	@echo "make check   linters and types"
 	@echo "make fmt     format the code"
 	@echo "make bench   print the benchmark table (minutes)"
+	@echo "make lock    write requirements.lock anew, with hashes"
 	@echo "make docs    write the generated reference pages"
 
 setup:
@@ -38,6 +39,7 @@ check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/python scripts/audit
 
 fmt: setup
 	.venv/bin/ruff check --fix .
@@ -45,6 +47,10 @@ fmt: setup
 
 bench: setup
 	.venv/bin/python benchmarks/run.py
+
+lock: setup
+	@command -v uv >/dev/null || { echo "make lock needs uv (pip install uv)" >&2; exit 1; }
+	uv pip compile --quiet pyproject.toml --extra dev --extra java --generate-hashes --universal --python-version 3.11 --no-annotate --no-header -o requirements.lock
 
 docs: setup
 	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md

@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from firesteel.errors import NotLeadingError
 from firesteel.rest.node_identity import NodeIdentity
 from firesteel.rest.security.principals import Principal
 from firesteel.rest.security.tokens import TokenFile
-from firesteel.stores.secrets import NodeKey
+from firesteel.stores.secrets import NodeKeys
 
 GRAPH = {
     "name": "waits",
@@ -120,27 +121,58 @@ def test_claims_of_nodes_cannot_be_forged_replayed_or_passed_on_twice(nodes: Nod
         async with nodes.node() as (first, leader), httpx.AsyncClient() as http:
             await until(lambda: leads(first))
             admin = Principal("mallory", Role.ADMIN, "*")
-            forged = NodeIdentity(_constant(b"k" * 32))
-            token = await forged.token(admin, first.epoch, "GET /jobs/overview")
-            assert (await http.get(f"{leader}/jobs/overview", headers=as_(token))).status_code == 401
-            services = first.dispatcher._services
-            real = NodeIdentity(NodeKey(services.graphs._store))
-            good = await real.token(admin, first.epoch, "GET /jobs/overview")
-            assert (await http.get(f"{leader}/jobs/overview", headers=as_(good))).status_code == 200
-            # For another request, another leadership, or too late, it is worth nothing.
-            assert (await http.get(f"{leader}/jobs", headers=as_(good))).status_code == 401
-            assert (await http.delete(f"{leader}/cluster", headers=as_(good))).status_code == 401
-            other_epoch = await real.token(admin, type(first.epoch)(first.epoch + 1), "GET /jobs/overview")
-            assert (await http.get(f"{leader}/jobs/overview", headers=as_(other_epoch))).status_code == 503
-            old = NodeIdentity(NodeKey(services.graphs._store), now=lambda: time.time() - 7200)
-            late = await old.token(admin, first.epoch, "GET /jobs/overview")
-            assert (await http.get(f"{leader}/jobs/overview", headers=as_(late))).status_code == 401
+            store = first.dispatcher._services.graphs._store
+
+            async def status(signing: NodeIdentity, path: str = "/jobs/overview", method: str = "GET") -> int:
+                token = await signing.token(admin, first.epoch, "GET /jobs/overview")
+                assert token is not None
+                return (await http.request(method, f"{leader}{path}", headers=as_(token))).status_code
+
+            assert await status(NodeIdentity(Constant(b"k" * 32))) == 401
+            real = NodeIdentity(NodeKeys(store))
+            assert await status(real) == 200
+            # For another request, or too late, or too long, it is worth nothing.
+            assert await status(real, "/jobs") == 401
+            assert await status(real, "/cluster", "DELETE") == 401
+            for ahead in (-7200, 3600, 1e300):
+                clock = partial(_shifted, ahead)
+                assert await status(NodeIdentity(NodeKeys(store), now=clock)) == 401, ahead
+            # One claim is one request.
+            once = await real.token(admin, first.epoch, "GET /jobs/overview")
+            assert once is not None
+            answers = [await http.get(f"{leader}/jobs/overview", headers=as_(once)) for _ in range(2)]
+            assert [a.status_code for a in answers] == [200, 401]
+            # The key of another leadership is none.
+            key = await NodeKeys(store).of(first.epoch)
+            assert key is not None
+            assert await NodeKeys(store).of(type(first.epoch)(first.epoch + 1)) is None
             async with nodes.node() as (second, follower):
                 await until(lambda: second.leader() is not None)
                 # A follower that is told a request was passed on to it does not pass it on again.
+                good = await real.token(admin, first.epoch, "GET /jobs/overview")
+                assert good is not None
                 hop = await http.get(f"{follower}/jobs/overview", headers=as_(good))
-                assert hop.status_code == 503
-                assert hop.headers["retry-after"] == "1"
+                assert hop.status_code == 401
+                assert float(hop.headers["firesteel-clock"]) > 0
+
+    asyncio.run(main())
+
+
+def test_a_key_is_worth_nothing_after_its_leadership(nodes: Nodes) -> None:
+    """S31: whoever once read the store vouches for nobody any more."""
+
+    async def main() -> None:
+        admin = Principal("mallory", Role.ADMIN, "*")
+        async with httpx.AsyncClient() as http:
+            async with nodes.node() as (first, _):
+                await until(lambda: leads(first))
+                stolen = await NodeKeys(first.dispatcher._services.graphs._store).of(first.epoch)
+                assert stolen is not None
+            async with nodes.node() as (second, leader):
+                await until(lambda: leads(second))
+                token = await NodeIdentity(Constant(stolen)).token(admin, second.epoch, "GET /jobs/overview")
+                assert token is not None
+                assert (await http.get(f"{leader}/jobs/overview", headers=as_(token))).status_code == 401
 
     asyncio.run(main())
 
@@ -175,8 +207,21 @@ def test_follower_without_a_leader_says_so_and_leads_next(nodes: Nodes) -> None:
     asyncio.run(main())
 
 
-def _constant(key: bytes) -> Any:
-    async def get() -> bytes:
-        return key
+def _shifted(ahead: float) -> float:
+    return time.time() + ahead
 
-    return get
+
+class Constant:
+    """A key that somebody made up, or found."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def own(self, epoch: object) -> list[bytes]:
+        return [self._key]
+
+    async def of(self, epoch: object) -> bytes:
+        return self._key
+
+    def forget(self, epoch: object) -> None:
+        pass

@@ -75,6 +75,22 @@ def test_protection_needs_credentials(tmp_path: Path) -> None:
         assert list(problems(tmp_path, client__auth=wrong)) == ["client.auth"]
 
 
+@pytest.mark.parametrize(
+    ("quorum", "wrong"),
+    [
+        ("localhost:1,127.0.0.1:2,[::1]:3", []),
+        ("127.0.0.1", []),
+        ("zk1.example.org:2181", ["client.acl"]),
+        ("localhost:1,10.0.0.7:2", ["client.acl"]),
+        ("localhost.example.org", ["client.acl"]),
+    ],
+)
+def test_an_ensemble_that_others_reach_is_not_open_to_everybody(tmp_path: Path, quorum: str, wrong: list[str]) -> None:
+    """S31: the key with which nodes vouch for callers is in there."""
+    assert list(problems(tmp_path, quorum=quorum)) == wrong
+    assert problems(tmp_path, quorum=quorum, client__acl="creator", client__auth="user:password") == {}
+
+
 def test_sasl_needs_a_user_a_password_and_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "")
     assert list(problems(tmp_path, sasl__mechanism="DIGEST-MD5")) == ["sasl.username", "sasl.password"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -18,7 +20,8 @@ from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.rest.forwarding import ABSENCE, NOT_LEADING_HEADER, Forwarding, Leadership
-from firesteel.rest.node_identity import NodeIdentity
+from firesteel.rest.node_identity import CLOCK_HEADER, NodeIdentity
+from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import Principal
 
 WHO = Principal("ann", Role.OPERATOR, "team-a")
@@ -27,8 +30,21 @@ TWO = LeaderInformation(Epoch(2), "http://two")
 HERE = "http://here"
 
 
-async def key() -> bytes:
-    return b"k" * 32
+class Keys:
+    """One for each leadership. What this node has drawn, all have read."""
+
+    def __init__(self) -> None:
+        self.drawn = {Epoch(n): bytes([n]) * 32 for n in range(1, 9)}
+        self.forgotten: list[Epoch] = []
+
+    def own(self, epoch: Epoch) -> list[bytes]:
+        return [self.drawn[epoch]] if epoch in self.drawn else []
+
+    async def of(self, epoch: Epoch) -> bytes | None:
+        return self.drawn.get(epoch)
+
+    def forget(self, epoch: Epoch) -> None:
+        self.forgotten.append(epoch)
 
 
 class Network(httpx.AsyncBaseTransport):
@@ -56,7 +72,8 @@ class World:
         self.answering.set()
         self.scopes: list[Scope] = []
         leadership = Leadership(self._own, lambda: self.known, lambda: self.away, self._changed, lambda: HERE)
-        self.identity = NodeIdentity(key)
+        self.keys = Keys()
+        self.identity = NodeIdentity(self.keys)
         self.forwarding = Forwarding(self._app, leadership, self.identity, self.client, hold=hold)
 
     def learn(self, known: LeaderInformation | None) -> None:
@@ -97,9 +114,11 @@ class World:
         body: bytes | AsyncIterator[bytes] = b"",
         token: str = "",
         headers: Sequence[tuple[bytes, bytes]] = (),
+        certificate: dict[str, Any] | None = None,
     ) -> httpx.Response:
         async def inside(scope: Scope, receive: Receive, send: Send) -> None:
-            await self.forwarding({**scope, "firesteel.principal": WHO}, receive, send)
+            extensions = {PEER_CERTIFICATE: certificate}
+            await self.forwarding({**scope, "firesteel.principal": WHO, "extensions": extensions}, receive, send)
 
         transport = httpx.ASGITransport(inside)
         async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
@@ -292,6 +311,7 @@ def test_request_that_was_passed_on_is_told_at_once_that_nothing_was_done() -> N
         world.known = TWO
         world.nodes["http://two"] = well
         token = await world.identity.token(WHO, Epoch(1), "GET /jobs")
+        assert token is not None
         hop = await world.ask(token=token)
         assert (hop.status_code, NOT_LEADING_HEADER in hop.headers) == (503, True)
         world.epoch = Epoch(2)  # it leads, but was meant in another leadership
@@ -300,8 +320,62 @@ def test_request_that_was_passed_on_is_told_at_once_that_nothing_was_done() -> N
         assert world.asked == []
         world.epoch = Epoch(1)
         assert (await world.ask(token=token)).content == b"here:"
+        replayed = await world.ask(token=token)
+        assert (replayed.status_code, CLOCK_HEADER in replayed.headers) == (401, True)
 
     play(main, hold=3600.0)
+
+
+def test_a_leader_that_does_not_believe_is_asked_again_with_what_it_said() -> None:
+    """Its key was drawn anew, or its clock is another: neither costs the caller an error."""
+    untils: list[float] = []
+
+    async def wary(request: httpx.Request) -> httpx.Response:
+        text = request.headers["authorization"].split(".")[1]
+        untils.append(json.loads(base64.urlsafe_b64decode(text))["until"])
+        if len(untils) == 1:
+            return httpx.Response(401, headers={CLOCK_HEADER: str(time.time() + 3600)}, json={"errors": ["no"]})
+        return await well(request)
+
+    async def main(world: World) -> None:
+        world.known, world.nodes["http://one"] = ONE, wary
+        assert (await world.ask("POST", body=b"graph")).content == b"well"
+        assert world.keys.forgotten == [ONE.epoch]
+        assert [body for _, body in world.asked] == [b"graph", b"graph"]
+        assert (await world.ask()).content == b"well"
+        assert len(untils) == 3
+
+    play(main)
+    assert untils[0] < time.time() + 60
+    assert min(untils[1:]) > time.time() + 3500
+
+
+def test_a_leader_whose_key_is_not_there_yet_is_waited_for() -> None:
+    async def main(world: World) -> None:
+        world.known, world.nodes["http://one"] = ONE, well
+        key = world.keys.drawn.pop(ONE.epoch)
+        asyncio.get_running_loop().call_later(0.1, world.keys.drawn.setdefault, ONE.epoch, key)
+        assert (await world.ask()).content == b"well"
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "status"),
+    [(None, 401), ("team-a", 401), ("node-2.example.org", 200)],
+)
+def test_where_callers_have_certificates_nodes_show_theirs(certificate: str | None, status: int) -> None:
+    """S30: the key alone vouches for nobody."""
+    shown = None if certificate is None else {"subject": ((("commonName", certificate),),)}
+
+    async def main(world: World) -> None:
+        world.epoch = Epoch(1)
+        world.forwarding._callers = {"team-a": WHO}
+        token = await world.identity.token(WHO, Epoch(1), "GET /jobs")
+        assert token is not None
+        assert (await world.ask(token=token, certificate=shown)).status_code == status
+
+    play(main)
 
 
 def test_finish_waits_for_what_was_accepted_and_not_for_streams() -> None:

@@ -45,7 +45,7 @@ from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
-from firesteel.stores.secrets import ensure_node_key
+from firesteel.stores.secrets import NodeKeys
 from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class ClusterEntrypoint:
         self._woken = woken
         self._endpoint = endpoint
         self._directory = OneDirectory(configuration)
+        self._keys: NodeKeys | None = None
         self._status: asyncio.Future[ApplicationStatus] | None = None
         self._serving = False
 
@@ -149,6 +150,7 @@ class ClusterEntrypoint:
             if self.configuration.high_availability.type is not HaType.NONE:
                 with starting("data directory"):
                     await self._directory.check(node.ha.store)
+            self._keys = NodeKeys(node.ha.store)
             name = f"{os.uname().nodename}:{os.getpid()}"
             election = node.ha.election(name)
             component = DispatcherResourceManagerComponent(
@@ -165,7 +167,7 @@ class ClusterEntrypoint:
             )
             web: WebMonitorEndpoint | None = None
             if self._rest:
-                web = WebMonitorEndpoint(self.configuration, root, node.files.blobs, node.ha.store, woken=self._woken)
+                web = WebMonitorEndpoint(self.configuration, root, node.files.blobs, self._keys, woken=self._woken)
             await opened.enter_async_context(component.open(web or self._endpoint))
             if web is not None and self._woken:
                 tasks.start(self._sleep_when_idle(component, web), "idle")
@@ -220,7 +222,8 @@ class ClusterEntrypoint:
         )
 
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:
-        await ensure_node_key(store, epoch)
+        assert self._keys is not None
+        await self._keys.draw(store, epoch)
         await self._directory.note(store, epoch)
 
 

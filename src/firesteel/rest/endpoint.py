@@ -22,7 +22,7 @@ from firesteel.config.fingerprint import fingerprint
 from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.ha.protocols import Epoch, LeaderInformation, StateStore
+from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
@@ -44,7 +44,7 @@ from firesteel.rest.security.protocol import protocol_with
 from firesteel.rest.security.sessions import Sessions
 from firesteel.rest.security.startup import check_door
 from firesteel.rest.server import serving, url
-from firesteel.stores.secrets import NodeKey
+from firesteel.stores.secrets import NodeKeys
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class WebMonitorEndpoint:
         configuration: Configuration,
         directory: Path,
         blobs: BlobStore,
-        store: StateStore,
+        keys: NodeKeys,
         *,
         woken: bool = False,
     ) -> None:
@@ -98,14 +98,14 @@ class WebMonitorEndpoint:
         self._configuration = configuration
         self._directory = directory
         self._blobs = blobs
-        self._store = store
+        self._keys = keys
 
     @contextlib.asynccontextmanager
     async def __call__(self, node: LeaderView) -> AsyncIterator[str]:
         rest, security = self._configuration.rest, self._configuration.security
         check_door(rest, security)
         tls = await asyncio.to_thread(ssl_context, security) if security.ssl_enabled else None
-        nodes = NodeIdentity(NodeKey(self._store))
+        nodes = NodeIdentity(self._keys)
         async with contextlib.AsyncExitStack() as opened:
             configured = Identities.of(security)
             opened.push_async_callback(configured.close)
@@ -138,7 +138,14 @@ class WebMonitorEndpoint:
                 address=lambda: context.address,
             )
             self._interrupt_streams = context.events.interrupt
-            self._forwarding = Forwarding(TidyPaths(app), leadership, nodes, client, patience=rest.request_timeout)
+            self._forwarding = Forwarding(
+                TidyPaths(app),
+                leadership,
+                nodes,
+                client,
+                patience=rest.request_timeout,
+                callers=configured.certificates,
+            )
             directory, sessions = self._configuration.web.flink_dashboard_dir, Sessions()
             files = None if directory is None else await asyncio.to_thread(Files.of, directory)
             dashboard = Dashboard(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,7 +23,8 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import errors
 from firesteel.rest.errors import RETRY_AFTER
-from firesteel.rest.node_identity import NODE_PREFIX, NodeIdentity
+from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX, NodeIdentity
+from firesteel.rest.security.mtls import PEER_CERTIFICATE, common_name
 from firesteel.rest.security.principals import Principal
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ NOT_LEADING_HEADER = "firesteel-not-leading"
 HOLD_SECONDS = 3.0
 """How long a request waits for a leader. A hand-over is shorter; whoever wants to wait longer asks again."""
 _SLICE_SECONDS = 0.25
+_KEY_DELAYS = (0.05, 0.1, 0.2, 0.4)
 FINISH_SECONDS = 1.0
 _KEPT_BYTES = 256 * 1024
 """Bodies up to this size are kept, so that they can be sent again."""
@@ -82,8 +84,14 @@ class Forwarding:
         *,
         patience: float = 30.0,
         hold: float = HOLD_SECONDS,
+        callers: Collection[str] | None = None,
     ) -> None:
-        """`patience`: seconds that the leader may take from the end of a request to the head of its answer."""
+        """
+        Args:
+            patience: Seconds that the leader may take from the end of a request to the head of its answer.
+            callers: Names in the certificates of callers, where those are a way in. Other ones are of nodes.
+        """
+        self._callers = callers
         self._app = app
         self._patience = patience
         self._leadership = leadership
@@ -177,12 +185,16 @@ class Forwarding:
         if request.is_second_hop:
             # The door has let it in; whether it was meant for this leadership and for this request is looked at here.
             claim = await self._identity.read(request.claim)
-            if claim is None or claim.target != _target(request.request):
-                answer = errors(401, ["the request was passed on for something else, or too long ago"])
-                await answer(scope, request.receive, send)
+            if claim is None or claim.target != _target(request.request) or not self._is_node(scope):
+                await _not_believed("the request was passed on for something else, or too long ago")(
+                    scope, request.receive, send
+                )
                 return
             if claim.epoch != epoch:
                 await _not_leading()(scope, request.receive, send)
+                return
+            if not self._identity.is_first_use(claim):
+                await _not_believed("the request was passed on before")(scope, request.receive, send)
                 return
         counted = True
         self._unanswered += 1
@@ -205,7 +217,23 @@ class Forwarding:
         finally:
             answered()
 
-    async def _ask(self, request: _Passing, leader: LeaderInformation) -> Response | _Failed:
+    def _is_node(self, scope: Scope) -> bool:
+        """Where callers show certificates, nodes show theirs, which is none of a caller."""
+        if self._callers is None:
+            return True
+        certificate = (scope.get("extensions") or {}).get(PEER_CERTIFICATE)
+        return bool(certificate) and (common_name(certificate or {}) or "") not in self._callers
+
+    async def _token(self, principal: Principal, leader: LeaderInformation, target: str) -> str | None:
+        """A leader that others know has drawn its key; but the store may show one a moment before the other."""
+        for delay in (*_KEY_DELAYS, None):
+            token = await self._identity.token(principal, leader.epoch, target)
+            if token is not None or delay is None or self._leadership.current() != leader:
+                return token
+            await asyncio.sleep(delay)
+        return None
+
+    async def _ask(self, request: _Passing, leader: LeaderInformation, *, again: bool = True) -> Response | _Failed:
         """The leader's answer; _Failed when it has certainly done nothing and `request` can be sent again, if at all."""
         asked = _target(request.request).partition(" ")[2]
         if not asked.startswith("/"):
@@ -225,7 +253,10 @@ class Forwarding:
         principal: Principal = request.scope["firesteel.principal"]
         # What is signed is what is sent: the client may spell an odd path in its own way.
         target = f"{method} {passing.url.raw_path.decode('ascii')}"
-        passing.headers["authorization"] = f"Bearer {await self._identity.token(principal, leader.epoch, target)}"
+        token = await self._token(principal, leader, target)
+        if token is None:
+            return _Failed(leader, "leads no more, or has drawn no key")
+        passing.headers["authorization"] = f"Bearer {token}"
         try:
             async with limit:
                 answer = await self._client.send(passing, stream=True, follow_redirects=False)
@@ -241,7 +272,10 @@ class Forwarding:
             return _Failed(leader, "leads no more")
         if answer.status_code == 401:  # it is us whom it did not believe; the caller is known
             await answer.aclose()
-            return _no_leader(self._absence(_Failed(leader, "does not believe this node")))
+            self._identity.was_not_believed(leader.epoch, answer.headers.get(CLOCK_HEADER))
+            if again and not request.begun:  # nothing was done
+                return await self._ask(request, leader, again=False)
+            return _Failed(leader, "does not believe this node")
         back = {k: v for k, v in answer.headers.items() if k not in _NOT_PASSED_BACK}
         return StreamingResponse(_body(answer), answer.status_code, back)
 
@@ -314,6 +348,11 @@ async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
             yield chunk
     finally:
         await answer.aclose()
+
+
+def _not_believed(why: str) -> Response:
+    """To a node that passed a request on: nothing was done."""
+    return errors(401, [why], {CLOCK_HEADER: str(time.time())})
 
 
 def _not_leading() -> Response:

@@ -1,8 +1,8 @@
 """How nodes vouch for callers, and how the owner of a node's files is known: bearer tokens that are in no tokens file.
 
 A caller proves who it is to the node that it talks to. What goes on to the leader is that identity, signed with a key that
-only nodes of the cluster have, and never the caller's credential (S32). The signature holds for one leadership, one request
-line and a while.
+only nodes of the cluster have and that each leader draws anew, and never the caller's credential (S32). The signature holds for
+one leadership, one request line, half a minute and one use.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import orjson
 
@@ -23,10 +26,21 @@ from firesteel.ha.protocols import Epoch
 from firesteel.rest.security.identities import BearerVerifier
 from firesteel.rest.security.principals import Principal
 
-VALID_SECONDS = 70 * 60.0
-"""Beyond any difference between the clocks of two nodes; a claim is bound to a leadership and to a request anyway."""
+VALID_SECONDS = 30.0
+"""By the clock of the leader, which it shows to a node whose claim it does not believe."""
+CLOCK_HEADER = "firesteel-clock"
 NODE_PREFIX = "fst_node."
 LOCAL_PREFIX = "fst_local."
+
+
+class Keys(Protocol):
+    """Secrets of the cluster, one for each leadership."""
+
+    def own(self, epoch: Epoch) -> Sequence[bytes]: ...
+
+    async def of(self, epoch: Epoch) -> bytes | None: ...
+
+    def forget(self, epoch: Epoch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +52,71 @@ class Claim:
     until: float
     target: str
     """Method and path with query."""
+    once: str
+    """Drawn for this request."""
 
 
 class NodeIdentity:
-    """Signs and reads claims. `key` is a secret of the cluster."""
+    """Signs claims for the leader of an epoch, and reads those that were made for this node."""
 
-    def __init__(self, key: Callable[[], Awaitable[bytes]], now: Callable[[], float] = time.time) -> None:
-        self._key = key
+    def __init__(self, keys: Keys, now: Callable[[], float] = time.time) -> None:
+        self._keys = keys
         self._now = now
+        self._ahead = 0.0
+        """Seconds by which the clock of the leader is before ours, as it said when it did not believe us."""
+        self._used: OrderedDict[str, float] = OrderedDict()
 
-    async def token(self, principal: Principal, epoch: Epoch, target: str) -> str:
+    async def token(self, principal: Principal, epoch: Epoch, target: str) -> str | None:
+        """None as long as that leader has drawn no key, or when another one leads by now."""
+        key = await self._keys.of(epoch)
+        if key is None:
+            return None
         claim = {
             "name": principal.name,
             "role": principal.role.value,
             "owner": principal.owner,
             "epoch": epoch,
-            "until": self._now() + VALID_SECONDS,
+            "until": self._now() + self._ahead + VALID_SECONDS,
             "target": target,
+            "once": secrets.token_hex(16),
         }
         text = base64.urlsafe_b64encode(orjson.dumps(claim)).decode()
-        return f"{NODE_PREFIX}{text}.{_signature(await self._key(), text)}"
+        return f"{NODE_PREFIX}{text}.{_signature(key, text)}"
+
+    def was_not_believed(self, epoch: Epoch, clock: str | None) -> None:
+        """The leader refused a claim: the key may have been drawn anew, or the clocks differ. It says what its own shows."""
+        self._keys.forget(epoch)
+        try:
+            shown = float(clock or "")
+        except ValueError:
+            return
+        if math.isfinite(shown):
+            self._ahead = shown - self._now()
 
     async def read(self, token: str) -> Claim | None:
-        """None for a claim that is forged, damaged or too old."""
+        """None for a claim that is forged, damaged, too old, or good for longer than one may be."""
         text, _, signature = token.removeprefix(NODE_PREFIX).partition(".")
-        if not token.startswith(NODE_PREFIX) or not hmac.compare_digest(
-            _signature(await self._key(), text).encode(), signature.encode()
-        ):
+        if not token.startswith(NODE_PREFIX):
             return None
         try:
             data = orjson.loads(base64.urlsafe_b64decode(text))
             principal = Principal(data["name"], Role(data["role"]), data["owner"])
-            claim = Claim(principal, Epoch(data["epoch"]), float(data["until"]), data["target"])
+            claim = Claim(principal, Epoch(data["epoch"]), float(data["until"]), data["target"], str(data["once"]))
+            signed = [_signature(key, text).encode() for key in self._keys.own(claim.epoch)]
         except (ValueError, KeyError, TypeError, binascii.Error):
-            return None  # signed by a node of another version
-        return claim if claim.until >= self._now() else None
+            return None  # nonsense, or of a node of another version
+        if not any(hmac.compare_digest(good, signature.encode()) for good in signed):
+            return None
+        return claim if self._now() <= claim.until <= self._now() + 2 * VALID_SECONDS else None
+
+    def is_first_use(self, claim: Claim) -> bool:
+        """Each claim is good for one request. Remembered for as long as it would be good."""
+        while self._used and next(iter(self._used.values())) < self._now():
+            self._used.popitem(last=False)
+        if claim.once in self._used:
+            return False
+        self._used[claim.once] = self._now() + 2 * VALID_SECONDS
+        return True
 
 
 def _signature(key: bytes, text: str) -> str:

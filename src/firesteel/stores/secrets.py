@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+from collections.abc import Sequence
 
-from firesteel.errors import VersionConflictError
-from firesteel.ha.protocols import NEW, Epoch, StateStore
+from firesteel.ha.protocols import Epoch, StateStore
 
 _PATH = "cluster/node-key"
 _BYTES = 32
+_KEPT = 4
+"""Leaderships whose keys are remembered: requests that were meant for the last one may still come."""
 
 
-async def ensure_node_key(store: StateStore, epoch: Epoch) -> None:
-    """The first leader of a cluster draws the key with which nodes vouch for callers; it stays."""
-    if await store.get(_PATH) is None:
-        try:
-            await store.put(_PATH, secrets.token_bytes(_BYTES), epoch=epoch, expected=NEW)
-        except VersionConflictError:
-            pass  # an answer got lost, and the write had happened
+class NodeKeys:
+    """The keys with which nodes vouch for callers: each leader draws one for its leadership, and the others read it.
 
-
-class NodeKey:
-    """Reads the key once."""
+    Whoever once read a key has nothing any more when the next leader is there. A leader believes only what it drew itself, so
+    nothing that a request says makes it ask the store.
+    """
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._key: bytes | None = None
+        self._drawn: dict[Epoch, list[bytes]] = {}
+        self._read: dict[Epoch, bytes] = {}
 
-    async def __call__(self) -> bytes:
-        """Random bytes that nobody else has, as long as the cluster has no key yet: nothing is taken for signed then."""
-        if self._key is None:
-            stored = await self._store.get(_PATH)
-            if stored is None or len(stored.value) != _BYTES:
-                return secrets.token_bytes(_BYTES)
-            self._key = stored.value
-        return self._key
+    async def draw(self, store: StateStore, epoch: Epoch) -> None:
+        """To be called once this node leads, and before others are told so."""
+        key = secrets.token_bytes(_BYTES)
+        self._drawn.setdefault(epoch, []).append(key)
+        while len(self._drawn) > _KEPT:
+            del self._drawn[min(self._drawn)]
+        await store.put(_PATH, json.dumps({"epoch": epoch, "key": key.hex()}).encode(), epoch=epoch)
+
+    def own(self, epoch: Epoch) -> Sequence[bytes]:
+        """What is believed of requests that were passed on to this node in that leadership."""
+        return self._drawn.get(epoch, ())
+
+    async def of(self, epoch: Epoch) -> bytes | None:
+        """The key for requests to the leader of `epoch`; None when it is not there, or not there any more."""
+        if (known := self._read.get(epoch)) is not None:
+            return known
+        stored = await self._store.get(_PATH)
+        try:
+            data = json.loads(stored.value) if stored is not None else {}
+            drawn_in, key = Epoch(data["epoch"]), bytes.fromhex(data["key"])
+        except (ValueError, KeyError, TypeError):
+            return None
+        if drawn_in != epoch or len(key) != _BYTES:
+            return None
+        self._read = {epoch: key}
+        return key
+
+    def forget(self, epoch: Epoch) -> None:
+        """The leader did not believe what was signed with it: read it again."""
+        self._read.pop(epoch, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import ipaddress
 import re
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,33 @@ def _check_credentials(options: ZooKeeperOptions) -> list[Problem]:
     if options.acl is ZooKeeperAcl.CREATOR and not sasl and not options.auth:
         fix = f"set {_PREFIX}.client.auth or {_PREFIX}.sasl.mechanism"
         problems.append(Problem("`creator` needs credentials", fix, field=f"{_PREFIX}.client.acl"))
+    if options.acl is ZooKeeperAcl.OPEN and not _is_loopback(options.quorum or ""):
+        # Everybody who reaches the ensemble would read the key with which nodes vouch for callers (S31).
+        fix = f"set it to creator, with {_PREFIX}.client.auth or {_PREFIX}.sasl.mechanism"
+        problems.append(
+            Problem(
+                "`open` is for an ensemble on this machine, and others reach this one",
+                fix,
+                field=f"{_PREFIX}.client.acl",
+            )
+        )
     return problems
+
+
+def _is_loopback(quorum: str) -> bool:
+    """Whether only this machine reaches the servers; what cannot be read is told elsewhere."""
+    try:
+        hosts = [host.rpartition(":")[0].strip("[]") for host in hosts_of(quorum).split(",")]
+    except ValueError:
+        return True
+    return all(_is_here(host) for host in hosts)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _check_tls(options: ZooKeeperOptions) -> list[Problem]:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
-from firesteel.rest.node_identity import NODE_PREFIX
+from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX
 from firesteel.rest.security.addresses import network_of
 from firesteel.rest.security.answers import Answer, security_headers
 from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
@@ -213,7 +213,10 @@ class Door:
             # Only after the credential was looked at: on a shared address, one who is nobody must not lock out the others.
             self._limit_rate(self._strangers, request.peer)
             presented = bool(request.all("authorization")) or bool(request.certificate)
-            raise _unauthenticated(self._how_to_enter, wrong=presented)
+            refused = _unauthenticated(self._how_to_enter, wrong=presented)
+            if (request.bearer or "").startswith(NODE_PREFIX):
+                refused.headers = [*refused.headers, (CLOCK_HEADER.encode(), str(time.time()).encode())]
+            raise refused
         principal = request.principal = identity.principal
         self._limit_rate(self._callers, (principal.owner, principal.name))
         if identity.session and request.mutating:
