@@ -115,11 +115,13 @@ def check_own_page(headers: Mapping[str, str]) -> None:
         )
 
 
-def check_content_type(method: str, content_type: str, *, upload: bool = False) -> None:
+def check_content_type(content_type: str, *, required: bool, upload: bool = False) -> None:
     """For changes by callers whom the browser itself proves: only what a foreign page cannot send without asking.
 
-    `upload`: forms are how programs are uploaded; one that a page sends lies there, and is not run.
+    Args:
+        required: It has to say one: a page can send something without a type.
+        upload: Forms are how programs are uploaded; one that a page sends lies there, and is not run.
     """
     kind = content_type.partition(";")[0].strip().lower()
-    if (kind in _SIMPLE_TYPES and not (upload and kind == MULTIPART)) or (not kind and method == "POST"):
+    if (kind in _SIMPLE_TYPES and not (upload and kind == MULTIPART)) or (required and not kind):
         raise Refused(415, "Send 'Content-Type: application/json'.")

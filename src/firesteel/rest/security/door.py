@@ -219,11 +219,14 @@ class Door:
             raise refused
         principal = request.principal = identity.principal
         self._limit_rate(self._callers, (principal.owner, principal.name))
+        if identity.ambient and request.mutating:
+            check_content_type(
+                request.headers.get("content-type", ""),
+                required=request.method == "POST" and not identity.session,
+                upload=self._limit_of(request.path) is not None,
+            )
         if identity.session and request.mutating:
             check_own_page(request.headers)
-        elif identity.ambient and request.mutating:
-            upload = self._limit_of(request.path) is not None
-            check_content_type(request.method, request.headers.get("content-type", ""), upload=upload)
         return principal
 
     async def _identify(self, request: _Request) -> Identity | None:
