@@ -50,6 +50,16 @@ def test_traceback_that_was_not_seen_is_shown_once(capsys: pytest.CaptureFixture
     assert out.count("column x") == 1
 
 
+def test_error_in_a_python_worker_is_summed_up_by_what_was_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    message = (
+        "An exception was thrown from the Python worker. Please see the stack trace below.\n[PYTHON_EXCEPTION] An exception "
+        'was thrown from the Python worker: Traceback (most recent call last):\n  File "/s.py", line 4, in f\n    raise X\n'
+        "ValueError: bad luck\n SQLSTATE: 38000"
+    )
+    out = shown(capsys, failure=Failure(FailureKind.USER_CODE, message, traceback=TRACE))
+    assert "user code: ValueError: bad luck\n" in out
+
+
 def test_message_without_traceback_is_shown_once_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     failure = Failure(FailureKind.DATA, "row 7\nis broken", "a")
     out = shown(capsys, status(JobStatus.FAILING), status(JobStatus.FAILED), failure=failure)

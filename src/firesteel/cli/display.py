@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections import deque
@@ -22,12 +23,14 @@ from rich.text import Text
 
 from firesteel.client.events import JobEvent
 from firesteel.client.model import JobResult
+from firesteel.failure import Failure
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 
 _REMEMBERED_LINES = 500
 _PIPE_WIDTH = 4096
 """Nothing is wrapped or cut in a pipe."""
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", re.MULTILINE)
 _PHASES = {
     "connecting": "connecting",
     "compiling": "compiling",
@@ -309,7 +312,7 @@ class TextDisplay:
         if result.failure is not None:
             traceback = result.failure.traceback.rstrip()
             # The traceback ends with the message, and the job may have written it to its own output.
-            text = _first_line(str(result.failure)) if traceback else str(result.failure)
+            text = headline(result.failure) if traceback else str(result.failure)
             self._console.print(Text(_printable(text), style="red"), soft_wrap=True)
             if traceback and not self._has_printed(traceback):
                 self._console.print(Text(_printable(traceback), style="dim"), soft_wrap=True)
@@ -324,8 +327,11 @@ class TextDisplay:
         return set(lines) <= set(self._printed)
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def headline(failure: Failure) -> str:
+    """A failure in a line: of an error in a Python worker what was raised there, of any other the first line."""
+    first = str(failure).partition("\n")[0]
+    raised = _RAISED.findall(failure.message) if "Python worker" in first else []
+    return f"{failure.kind.value}: {raised[-1]}" if raised else first
 
 
 def _batch_line(sink: Mapping[str, Any]) -> str:
