@@ -110,13 +110,13 @@ class Attempts:
 
     async def prepare_savepoint(self, *_: Any, **__: Any) -> None: ...
 
-    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+    async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         return {}
 
     async def savepoint(self, *_: Any, **__: Any) -> dict[str, int]:
         return {}
 
-    async def abandon_savepoint(self, location: str) -> None: ...
+    async def abandon_savepoint(self, location: str, *, owner: str = "") -> None: ...
 
     async def dispose_savepoint(self, *_: Any, **__: Any) -> None: ...
 

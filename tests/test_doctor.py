@@ -261,3 +261,20 @@ class TestVariables:
     def test_none(self) -> None:
         (finding,) = doctor.variable_findings({"SPARK_REMOTE": ""})
         assert finding.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "off", "status", "said"),
+    [
+        (0, False, "warn", "no Landlock"),
+        (1, False, "warn", "version 1 of Landlock"),
+        (3, False, "warn", "signals"),
+        (6, False, "ok", "Landlock 6"),
+        (7, True, "warn", "security.sandbox is off"),
+    ],
+)
+def test_what_guards_the_files_of_others_is_told(version: int, off: bool, status: str, said: str) -> None:
+    finding = doctor.sandbox_finding(version, off=off)
+    assert finding.status == status
+    assert said in finding.detail
+    assert (finding.status == "ok") == (finding.fix == "")

@@ -25,6 +25,7 @@ BASE = {
     "concurrency",
     "module_files",
     "environment",
+    "sandbox",
 }
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
@@ -36,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "module_files": set(),
     "processes": set(),
     "hosts": set(),
+    "sandbox": {"files"},
     "ports": set(),
     "environment": set(),
     "config": BASE,

@@ -19,6 +19,7 @@ from typing import Literal
 
 from firesteel.engines import java as java_module
 from firesteel.errors import EnvironmentNotReadyError
+from firesteel.sandbox import landlock
 
 Status = Literal["ok", "warn", "missing", "optional"]
 _GIB = 1024**3
@@ -70,6 +71,7 @@ def examine(
     java_home: Path | None,
     class_archive: Path | None,
     engines: Sequence[str] | None = None,
+    sandbox_off: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
     """All findings, in the order in which someone would mend them.
@@ -89,6 +91,7 @@ def examine(
         memory_finding(_memory()),
         data_dir_finding(data_dir),
         disk_finding(data_dir),
+        sandbox_finding(landlock.version(), off=sandbox_off),
         class_archive_finding(class_archive),
         *([] if engines is None else [engines_finding(engines)]),
         *variable_findings(environ),
@@ -201,6 +204,24 @@ def data_dir_finding(data_dir: Path) -> Finding:
     if stat.S_IMODE(status.st_mode) & 0o077:
         return Finding(name, "warn", f"{data_dir} is open to other users", f"run: chmod 700 {data_dir}")
     return Finding(name, "ok", f"{data_dir}, writable and private")
+
+
+def sandbox_finding(version: int, *, off: bool) -> Finding:
+    """What keeps code of jobs from the files of the node and of other owners."""
+    name = "sandbox"
+    if off:
+        fix = "remove security.sandbox from the configuration if you did not mean this"
+        return Finding(name, "warn", "security.sandbox is off: jobs can read and write all files of all owners", fix)
+    if version < landlock.LEAST_VERSION:
+        found = f"version {version} of Landlock" if version else "no Landlock"
+        detail = f"this kernel has {found}: jobs can read and write all files of all owners"
+        return Finding(
+            name, "warn", detail, "use Linux 6.12 or later, or give owners clusters under users of their own"
+        )
+    if version < landlock.SCOPES_VERSION:
+        detail = f"Landlock {version}: files are guarded, but jobs can signal the node and ask it for its owner's token"
+        return Finding(name, "warn", detail, "use Linux 6.12 or later")
+    return Finding(name, "ok", f"Landlock {version}: files, signals and sockets of the node are guarded from jobs")
 
 
 def disk_finding(data_dir: Path) -> Finding:

@@ -31,7 +31,7 @@ from tests.attacks.attacked_node import (
 )
 from tests.attacks.canaries import ENVIRONMENT, MARK, canary
 
-from firesteel.driver.gateway import connection
+from firesteel.driver.gateway import connection, connection_file
 from firesteel.engines.record import EngineDirectory, EngineRecord
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("attacks-on-engines")]
@@ -212,7 +212,7 @@ def test_the_gateway_of_a_program_asks_for_its_secret(working: Working) -> None:
     for opening in (b"", b"A\nwrong\n", b"A\n\n", b"A\n%s\n" % secret[:-1].encode()):
         assert not said(port, opening + look, end=b"\n").startswith(b"!y")
     assert said(port, b"A\n%s\n" % secret.encode(), end=b"\n").startswith(b"!y")  # with it, there is one
-    file = working.jvm() / "connection"
+    file = connection_file(working.jvm())
     assert not file.stat().st_mode & 0o077
 
 

@@ -105,14 +105,16 @@ class FaultyExecutor(SimExecutor):
             await asyncio.sleep(0.1)
         return await super().checkpoint(attempt)
 
-    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+    async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
         while self.faults.prepares_hang:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if self.faults.prepares:
             raise self.faults.prepares.pop(0)
         await super().prepare_savepoint(location, request)
 
-    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+    async def savepoint(
+        self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
+    ) -> dict[str, int]:
         while self.faults.savepoints_hang:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if self.faults.savepoints:

@@ -21,7 +21,7 @@ from firesteel.types import JobID
 
 def going_on(cluster: Cluster, number: int, ended: JobID, *, output: str = "/y", resumes: bool = True) -> Submission:
     """A job that starts from the checkpoint of `ended`."""
-    path = checkpoint_directory(cluster.configuration, ended)
+    path = checkpoint_directory(cluster.configuration, "", ended)
     job = cluster.job(number, streaming=True)
     plain = job.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
     plain["settings"]["restore"] = {"path": path}
@@ -40,7 +40,7 @@ async def ended(cluster: Cluster, number: int = 1, **cancel: Any) -> JobID:
 def test_the_result_of_a_cancelled_stream_says_where_its_checkpoint_is(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         kept = await ended(cluster)
-        where = checkpoint_directory(cluster.configuration, kept)
+        where = checkpoint_directory(cluster.configuration, "", kept)
         assert (await cluster.result(kept)).checkpoint == where
         assert (await cluster.ask(lambda d: d.request_job(kept)))["checkpoint"] == where
         discarded = await ended(cluster, 2, keep_checkpoint=False)

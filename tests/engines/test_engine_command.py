@@ -45,6 +45,7 @@ def test_secrets_are_in_the_private_file_never_in_argv() -> None:
         properties_file=Path("/w/spark.properties"),
         log4j_file=Path("/w/log4j2.properties"),
         archive_options=[],
+        temporary=Path("/w/work/tmp"),
     )
     assert not any(RECORD.token in a or RECORD.ui_secret in a for a in argv)
     assert RECORD.token not in repr(RECORD)

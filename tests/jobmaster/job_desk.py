@@ -174,15 +174,17 @@ class Executor:
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
         return {}
 
-    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None: ...
+    async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None: ...
 
-    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+    async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         return {}
 
-    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+    async def savepoint(
+        self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
+    ) -> dict[str, int]:
         return {}
 
-    async def abandon_savepoint(self, location: str) -> None: ...
+    async def abandon_savepoint(self, location: str, *, owner: str = "") -> None: ...
 
     async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None: ...
 

@@ -28,6 +28,7 @@ from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.gc import JobsKnown, Kind, Places, find_leftovers, remove
+from firesteel.sandbox.owners import below
 from firesteel.types import new_job_id
 
 LIVE, ENDED, GONE = (new_job_id() for _ in range(3))
@@ -344,3 +345,11 @@ def test_command_with_another_store_than_the_nodes_had_is_refused_and_removes_no
     assert (places.cluster_dir / "jobs" / LIVE).exists()
     assert (Path(places.checkpoints) / LIVE).exists()
     assert [x["what"] for x in json.loads(run(places, "--json", elsewhere).stdout) if x["kind"] == "engine"] == ["e"]
+
+
+def test_checkpoints_in_the_directories_of_owners_are_looked_at(places: Places) -> None:
+    owners = Path(below(places.checkpoints, "alice")), Path(below(places.checkpoints, "bob"))
+    for directory, job in zip(owners, (LIVE, GONE), strict=True):
+        (directory / job).mkdir(parents=True)
+    assert found(places, known()) == {(Kind.CHECKPOINTS, GONE)}
+    assert all(owner.is_dir() for owner in owners)

@@ -9,6 +9,8 @@ import pytest
 from tests.rest.desk import ADMIN, Client, Desk
 from tests.rest.native_people import ALICE, BOB, ONE, plain
 
+from firesteel.sandbox.owners import owner_directory
+
 NO_JOB = "f" * 32
 
 
@@ -27,6 +29,7 @@ def state(desk: Desk) -> dict[str, str]:
         "savepoints": configuration.state.savepoints_dir,
         "data": str(configuration.data.dir),
         "one": ONE,
+        "alice": owner_directory("alice"),
         "none": NO_JOB,
     }
 
@@ -55,15 +58,18 @@ def test_relative_checkpoint_is_refused_and_the_field_is_named(desk: Desk, optio
 @pytest.mark.parametrize(
     "place",
     [
-        "{checkpoints}/{one}/out",
-        "{checkpoints}/{one}",
-        "file:{checkpoints}/{one}/out",
-        "file://{checkpoints}/{one}/out",
-        "FILE:{checkpoints}/{one}/out",
+        "{checkpoints}/{alice}/{one}/out",
+        "{checkpoints}/{alice}/{one}",
+        "file:{checkpoints}/{alice}/{one}/out",
+        "file://{checkpoints}/{alice}/{one}/out",
+        "FILE:{checkpoints}/{alice}/{one}/out",
         "//{checkpoints}//{one}/out",
         "{checkpoints}/../checkpoints/{one}/out",
-        "/proc/self/root{checkpoints}/{one}/out",
+        "/proc/self/root{checkpoints}/{alice}/{one}/out",
         "{checkpoints}/{none}/out",
+        "{checkpoints}/{one}/out",
+        "{checkpoints}/{alice}/{none}/out",
+        "{checkpoints}/{alice}",
         "{checkpoints}/mine",
         "{checkpoints}",
         "{savepoints}/x",
@@ -79,13 +85,18 @@ def test_checkpoint_among_the_files_of_the_cluster_is_refused(desk: Desk, state:
 
 
 def test_link_to_the_checkpoint_of_somebody_else_is_refused(desk: Desk, state: dict[str, str], tmp_path: Path) -> None:
-    Path(state["checkpoints"], ONE).mkdir(parents=True)
-    (tmp_path / "mine").symlink_to(Path(state["checkpoints"], ONE))
+    Path(state["checkpoints"], state["alice"], ONE).mkdir(parents=True)
+    (tmp_path / "mine").symlink_to(Path(state["checkpoints"], state["alice"], ONE))
     assert errors(desk.client(BOB), f"{tmp_path}/mine/out")
 
 
 def test_checkpoint_of_a_job_of_ones_own_is_taken(desk: Desk, state: dict[str, str]) -> None:
-    assert errors(desk.client(ALICE), f"{state['checkpoints']}/{ONE}/out") == []
+    assert errors(desk.client(ALICE), f"{state['checkpoints']}/{state['alice']}/{ONE}/out") == []
+
+
+def test_a_job_of_ones_own_does_not_open_the_directory_of_somebody_else(desk: Desk, state: dict[str, str]) -> None:
+    assert errors(desk.client(ALICE), f"{state['checkpoints']}/{owner_directory('bob')}/{ONE}/out")
+    assert errors(desk.client(ALICE), f"{state['checkpoints']}/{ONE}/out")
 
 
 @pytest.mark.parametrize("place", ["/elsewhere/progress", "s3a://bucket/progress", "file:/elsewhere/progress"])
@@ -94,4 +105,4 @@ def test_checkpoint_in_a_place_of_ones_own_is_taken(desk: Desk, state: dict[str,
 
 
 def test_admin_may_name_any_checkpoint(desk: Desk, state: dict[str, str]) -> None:
-    assert errors(desk.client(ADMIN), f"{state['checkpoints']}/{ONE}/out") == []
+    assert errors(desk.client(ADMIN), f"{state['checkpoints']}/{state['alice']}/{ONE}/out") == []

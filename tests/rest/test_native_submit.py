@@ -16,6 +16,8 @@ from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain,
 from firesteel.errors import DuplicateJobError, NotLeadingError
 from firesteel.rest.context import Caller
 from firesteel.rest.native.submit import accept
+from firesteel.sandbox import landlock
+from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import Manifest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -350,7 +352,7 @@ def savepoint_of(job_id: str, directory: Path) -> str:
 def test_nobody_starts_from_a_savepoint_of_another_owner(desk: Desk, alice: Client) -> None:
     """S36: neither by its path, nor by guessing whether there is one."""
     assert alice.post("/jobs", json={"jobId": ONE, "graph": plain()}).status_code == 202
-    savepoints = Path(desk.configuration.state.savepoints_dir)
+    savepoints = Path(below(desk.configuration.state.savepoints_dir, "alice"))
     path = savepoint_of(ONE, savepoints / "savepoint-1")
     nowhere = str(savepoints / "nowhere")
     bob = desk.client(BOB)
@@ -360,6 +362,19 @@ def test_nobody_starts_from_a_savepoint_of_another_owner(desk: Desk, alice: Clie
     assert refused.text.replace(path, "X") == absent.text.replace(nowhere, "X")
     assert alice.post("/jobs", json={"graph": stream(path)}).status_code == 202
     assert desk.client(ADMIN).post("/jobs", json={"graph": stream(nowhere)}).status_code == 202  # fails when it runs
+
+
+@pytest.mark.skipif(landlock.version() < landlock.LEAST_VERSION, reason="needs Landlock: Linux 6.2 or later")
+def test_a_restore_opens_what_its_owner_may_open(desk: Desk, alice: Client, tmp_path: Path) -> None:
+    """Also when it is a savepoint of hers that stands, or is linked to, where her jobs may not go."""
+    assert alice.post("/jobs", json={"jobId": ONE, "graph": plain()}).status_code == 202
+    elsewhere = savepoint_of(ONE, tmp_path / "elsewhere")
+    of_bob = savepoint_of(ONE, Path(below(desk.context.configuration.state.savepoints_dir, "bob")) / "savepoint-1")
+    link = Path(below(desk.context.configuration.state.savepoints_dir, "alice")) / "savepoint-2"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(of_bob)
+    for path in (elsewhere, of_bob, str(link)):
+        assert alice.post("/jobs", json={"graph": stream(path)}).status_code == 400, path
 
 
 def test_only_streams_begin_with_a_savepoint(alice: Client) -> None:

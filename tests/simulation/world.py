@@ -536,16 +536,18 @@ class SimExecutor(_Part):
             raise FiresteelError("the attempt has ended")
         return {"o": 1}
 
-    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+    async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
         await self.process.touch(counts=True)
         self.process.fail_perhaps()
         self.world.savepoints.setdefault(location, False)
         await self.process.touched()
 
-    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+    async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         return {"o": 64}
 
-    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+    async def savepoint(
+        self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
+    ) -> dict[str, int]:
         await self.process.touch(counts=True, delay=2.0)
         self.process.fail_perhaps()
         if not self.world.savepoints.get(location):
@@ -557,7 +559,7 @@ class SimExecutor(_Part):
         await self.process.touched()
         return {"o": 1}
 
-    async def abandon_savepoint(self, location: str) -> None:
+    async def abandon_savepoint(self, location: str, *, owner: str = "") -> None:
         await self.process.touch(counts=True)
         if self.world.savepoints.get(location) is False:
             del self.world.savepoints[location]

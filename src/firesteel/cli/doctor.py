@@ -12,6 +12,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.options import Given, configured, json_option
 from firesteel.cli.tables import console, new_table, plain
 from firesteel.cli.training import current_archive
+from firesteel.config.sections import SandboxKind
 from firesteel.doctor import examine
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.jobmaster.plan import launch_options
@@ -32,6 +33,7 @@ def doctor(given: Given, as_json: bool) -> int:
         data_dir=given.configuration.data.dir,
         java_home=given.configuration.java.home,
         class_archive=archive,
+        sandbox_off=given.configuration.security.sandbox is SandboxKind.OFF,
     )
     if as_json:
         click.echo(json.dumps([{**dataclasses.asdict(f), "status": str(f.status)} for f in findings], indent=1))

@@ -468,8 +468,38 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
+class SandboxKind(StrEnum):
+    AUTO = "auto"
+    LANDLOCK = "landlock"
+    OFF = "off"
+
+
 class SecurityOptions(Section, prefix="security"):
     """Who may do what."""
+
+    sandbox: SandboxKind = option(
+        default=SandboxKind.AUTO,
+        description=(
+            "What keeps drivers and engines from the files of the node and of other owners: `landlock`, which needs Linux 6.2 "
+            "or later, or nothing with `off`; with `auto` Landlock where the kernel has it."
+        ),
+        since="0.2",
+    )
+    sandbox_read: tuple[str, ...] = option(
+        key="sandbox.read-paths",
+        default=(),
+        description="Directories that the jobs of all owners may read.",
+        since="0.2",
+    )
+    sandbox_write: tuple[str, ...] = option(
+        key="sandbox.write-paths",
+        default=(),
+        description=(
+            "Directories that the jobs of all owners may read and write; jobs of the user who runs the node may use every "
+            "directory anyway, but those of the node and of other owners."
+        ),
+        since="0.2",
+    )
 
     authentication: Annotated[tuple[Authentication, ...], several(Authentication)] = option(
         key="rest.authentication",

@@ -15,6 +15,7 @@ from firesteel.dispatcher.outputs import checkpoint_directory
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.driver.checkpoints import location_of
 from firesteel.errors import FencingError, FiresteelError, JobStateError, SavepointError
+from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.naming import check_directory, savepoint_location
 from firesteel.status import JobStatus
@@ -57,9 +58,19 @@ class Operations:
             location = str(asked["path"])
             check_directory(location, "savepoint-path")
         elif kind is OperationKind.SAVEPOINT or asked.get("savepoint"):
-            target = str(asked.get("target") or self._services.configuration.state.savepoints_dir)
+            target = str(asked.get("target") or self._savepoints_of(job_id))
             location = savepoint_location(target, job_id, trigger_id)
         return Operation(job_id, trigger_id, kind, self._services.now(), asked, location)
+
+    def _savepoints_of(self, job_id: JobID) -> str:
+        """Where the savepoints of a job go when nobody says where."""
+        return below(self._services.configuration.state.savepoints_dir, self._owner(job_id))
+
+    def _owner(self, job_id: JobID) -> str:
+        if (job := self._jobs.get(job_id)) is not None:
+            return job.submission.owner
+        result = self._services.results.get(job_id)
+        return result.owner if result is not None else ""
 
     def resume(self) -> None:
         """Take up what an earlier leader did not see the end of (I19)."""
@@ -130,7 +141,9 @@ class Operations:
         if job is not None and attempt is not None:
             await self._prepare(operation, job)
         try:
-            batches = await self._services.executor.savepoint(operation.location, attempt)
+            batches = await self._services.executor.savepoint(
+                operation.location, attempt, owner=self._owner(operation.job_id)
+            )
         except Exception as error:
             await self._abandon(operation)
             if _running(job) is None:
@@ -147,24 +160,28 @@ class Operations:
         """What is told of a complete savepoint."""
         outcome: dict[str, Any] = {"location": operation.location, "batches": batches}
         try:
-            return outcome | {"sizes": await self._services.executor.savepoint_sizes(operation.location)}
+            return outcome | {
+                "sizes": await self._services.executor.savepoint_sizes(
+                    operation.location, owner=self._owner(operation.job_id)
+                )
+            }
         except (FiresteelError, OSError) as error:
             logger.warning("the size of %s is not known: %s", operation.location, error)
             return outcome
 
     async def _prepare(self, operation: Operation, job: ManagedJob) -> None:
         graph, job_id = job.submission.graph, operation.job_id
-        directory = checkpoint_directory(self._services.configuration, job_id)
+        directory = checkpoint_directory(self._services.configuration, job.submission.owner, job_id)
         checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
         request = SavepointRequest.of(graph, job_id, operation.trigger_id, checkpoints)
         self._services.guard()
-        await self._services.executor.prepare_savepoint(operation.location, request)
+        await self._services.executor.prepare_savepoint(operation.location, request, owner=job.submission.owner)
 
     async def _abandon(self, operation: Operation) -> None:
         """What is left is small and harmless, so nothing depends on this."""
         self._services.guard()
         try:
-            await self._services.executor.abandon_savepoint(operation.location)
+            await self._services.executor.abandon_savepoint(operation.location, owner=self._owner(operation.job_id))
         except (FiresteelError, OSError) as error:
             logger.warning("%s could not be removed: %s", operation.location, error)
 
@@ -179,7 +196,8 @@ class Operations:
             except (SavepointError, OSError):
                 if not job.result.done() and not job.runner.stopping:
                     raise
-        checkpoint = checkpoint_directory(self._services.configuration, operation.job_id)
+        owner = self._owner(operation.job_id)
+        checkpoint = checkpoint_directory(self._services.configuration, owner, operation.job_id)
         try:
             outcome: dict[str, Any] = {"status": await self._stopped(operation.job_id), "checkpoint": checkpoint}
         except JobStateError:
@@ -222,7 +240,11 @@ class Operations:
         for n in range(TRIES_AFTER_A_STOP):
             self._services.guard()
             try:
-                return dict(await self._services.executor.savepoint(operation.location, None, stopped=True))
+                return dict(
+                    await self._services.executor.savepoint(
+                        operation.location, None, stopped=True, owner=self._owner(operation.job_id)
+                    )
+                )
             except (FiresteelError, OSError) as error:
                 logger.warning("job %s has stopped, and its savepoint failed: %s", operation.job_id, error)
                 last = error

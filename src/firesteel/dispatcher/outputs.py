@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -15,6 +16,9 @@ from firesteel.driver.checkpoints import location_of
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.machine import JobState
+from firesteel.jobmaster.sandboxing import sandbox_policy
+from firesteel.sandbox.owners import job_directory
+from firesteel.sandbox.thread import confined
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.retained import TRIGGER, retain
 from firesteel.sinks.graph import clear
@@ -30,6 +34,7 @@ class OutputCleaner:
     """Staging and commit records of batch sinks, checkpoints of streaming ones."""
 
     def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
         self._checkpoints = configuration.state.checkpoints_dir.rstrip("/")
         # Of its own: an object store that hangs delays clean-ups, not submissions.
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="outputs")
@@ -41,8 +46,19 @@ class OutputCleaner:
         self._threads.shutdown(wait=False)
 
     def _clear(self, submission: Submission, result: JobResult) -> None:
+        """What the sinks name is opened within what the job's owner may open, wherever links lead by now."""
+        policy = sandbox_policy(self._configuration)
+        sandbox = policy.foreign(submission.owner) if policy is not None else None
+        confined(sandbox, partial(self._clear_within, submission, result, is_confined=sandbox is not None))
+
+    def _clear_within(self, submission: Submission, result: JobResult, *, is_confined: bool) -> None:
         finished = result.status is JobStatus.FINISHED
-        left = [f"'{s}': {e}" for s, e in clear(submission.graph, submission.job_id, finished=finished)]
+        left = [
+            f"'{s}': {e}"
+            for s, e in clear(submission.graph, submission.job_id, finished=finished)
+            # Where its owner may not write, no attempt has left anything.
+            if not (is_confined and isinstance(e, PermissionError))
+        ]
         if left:
             raise FiresteelError(
                 f"staging of job {submission.job_id} could not be removed: sink {'; sink '.join(left)}"
@@ -50,7 +66,7 @@ class OutputCleaner:
         if result.checkpoint:
             self._retain(submission, result.checkpoint)
         elif submission.graph.mode is Mode.STREAMING:
-            remove_tree(f"{self._checkpoints}/{submission.job_id}")
+            remove_tree(job_directory(self._checkpoints, submission.owner, submission.job_id))
 
     def _retain(self, submission: Submission, directory: str) -> None:
         try:
@@ -86,8 +102,8 @@ def kept_checkpoint(configuration: Configuration, submission: Submission, state:
     keeps = retention.keeps(result.status, stopped=result.stopped)
     if state.keep_checkpoint is not None and result.status is not JobStatus.FAILED and not result.stopped:
         keeps = state.keep_checkpoint
-    return checkpoint_directory(configuration, result.job_id) if keeps else ""
+    return checkpoint_directory(configuration, submission.owner, result.job_id) if keeps else ""
 
 
-def checkpoint_directory(configuration: Configuration, job_id: JobID) -> str:
-    return f"{configuration.state.checkpoints_dir.rstrip('/')}/{job_id}"
+def checkpoint_directory(configuration: Configuration, owner: str, job_id: JobID) -> str:
+    return job_directory(configuration.state.checkpoints_dir, owner, job_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from firesteel.config import Configuration
-from firesteel.dispatcher.outputs import checkpoint_directory
 from firesteel.jobgraph.model import JobGraph
+from firesteel.sandbox.owners import is_owner_directory
 from firesteel.savepoint.naming import plain
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
@@ -21,10 +21,11 @@ def restored_from(graph: JobGraph) -> str | None:
 def predecessor(configuration: Configuration, graph: JobGraph) -> JobID | None:
     """The job of this cluster whose kept checkpoint a job is to start from."""
     path = restored_from(graph)
-    name = "" if path is None else path.rpartition("/")[2]
-    if not is_job_id(name) or path != plain(checkpoint_directory(configuration, JobID(name))):
-        return None
-    return JobID(name)
+    above, _, name = (path or "").rpartition("/")
+    root = plain(configuration.state.checkpoints_dir)
+    of_an_owner, _, owner = above.rpartition("/")
+    there = above == root or (of_an_owner == root and is_owner_directory(owner))
+    return JobID(name) if there and is_job_id(name) else None
 
 
 def outputs(graph: JobGraph) -> frozenset[str]:

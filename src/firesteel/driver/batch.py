@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from firesteel.driver import artifacts
+from firesteel.driver import artifacts, foreign_files
 from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import CancelSwitch
 from firesteel.errors import OutputError
@@ -57,9 +57,9 @@ def run(
 
 
 def opened(sink: Sink, work: Callable[[], T]) -> T:
-    """Carry out something on the files of a sink. Raises OutputError where the file system refuses."""
+    """Carry out something on the files of a sink, as its owner may. Raises OutputError where the file system refuses."""
     try:
-        return work()
+        return foreign_files.call(work)
     except OSError as error:
         raise OutputError(sink.name, sink.path or "", error) from error
 

@@ -26,13 +26,18 @@ _DIRECTORY = ".bells"
 _LARGEST = 64
 
 
+def bells(root: Path) -> Path:
+    """The directory of all bells; whoever rings lists it."""
+    return root / _DIRECTORY
+
+
 def ring(root: Path, attempt: AttemptId) -> None:
     """In a driver: the result of `attempt` is there. Never waits and never fails."""
-    bells = root / _DIRECTORY
+    directory_of_all = bells(root)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        with _short(bells) as directory:
-            for name in os.listdir(bells):
+        with _short(directory_of_all) as directory:
+            for name in os.listdir(directory_of_all):
                 if _NAME.fullmatch(name):
                     with contextlib.suppress(OSError):
                         sender.sendto(str(attempt).encode(), f"{directory}/{name}")

@@ -20,7 +20,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from firesteel.driver import foreign_files
 from firesteel.processes import ProcessIdentity
+from firesteel.sandbox import landlock
+from firesteel.sandbox.rules import Sandbox
 
 MOST_IDLE = 16
 IDLE_SECONDS = 30.0
@@ -165,11 +168,15 @@ def _do(spawn: dict[str, Any]) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
     os.chdir(spawn["cwd"])
+    sandbox = Sandbox.from_json(spawn["sandbox"]) if spawn.get("sandbox") else None
+    if sandbox is not None and not spawn.get("reusable"):
+        landlock.enter(sandbox)
     os.environ.update(spawn.get("env", {}))
     for name in spawn.get("unset", ()):
         os.environ.pop(name, None)
     tasks = importlib.import_module("firesteel.driver.tasks")
-    code: int = tasks.TASKS[spawn["task"]](spawn["args"])
+    with foreign_files.confined_to(sandbox if spawn.get("reusable") else None):
+        code: int = tasks.TASKS[spawn["task"]](spawn["args"])
     return code
 
 

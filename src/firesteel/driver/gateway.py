@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.engines import command
-from firesteel.engines.launcher import LaunchOptions, start_spark
+from firesteel.engines.launcher import WORK, LaunchOptions, start_spark
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail
 from firesteel.processes import ProcessIdentity, end, reap
+from firesteel.sandbox.rules import Sandbox
 
 
 @dataclass(slots=True)
@@ -50,10 +51,16 @@ class Gateway:
 
 
 def start_gateway(
-    home: Path, spec: EngineSpec, options: LaunchOptions, *, app_name: str, cwd: Path | None = None
+    home: Path,
+    spec: EngineSpec,
+    options: LaunchOptions,
+    *,
+    app_name: str,
+    cwd: Path | None = None,
+    sandbox: Sandbox | None = None,
 ) -> Gateway:
     """Start a JVM that waits for a PySpark program. Returns at once; `connection` waits for it."""
-    private_dir(home)
+    work = private_dir(home / WORK)
     pipe = home / "stdin"
     os.mkfifo(pipe, 0o600)
     # Read-write, so that opening does not wait for a reader. The JVM is given its end open, so that it never waits for a
@@ -65,8 +72,8 @@ def start_gateway(
         "spark.app.name": app_name,
         "spark.ui.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.local.dir": str(home / "local"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work / "local"),
         **(
             {"spark.driver.host": command.LOOPBACK, "spark.driver.bindAddress": command.LOOPBACK}
             if command.on_this_host(spec.master)
@@ -86,10 +93,11 @@ def start_gateway(
             options,
             main=command.GATEWAY_SERVER,
             settings=settings,
-            environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(home / "connection")},
+            environment={"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file(home))},
             log=log_of(home),
             stdin=reading,
-            cwd=cwd,
+            cwd=cwd or work,
+            sandbox=sandbox,
         )
     except BaseException:
         os.close(keep_alive)
@@ -102,9 +110,14 @@ def start_gateway(
     return Gateway(home, process, keep_alive)
 
 
+def connection_file(home: Path) -> Path:
+    """Where the JVM says how it is reached; it also tells the JVMs of this machine apart."""
+    return home / WORK / "connection"
+
+
 def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> tuple[int, str]:
     """Port and secret of a gateway, once it has written them."""
-    file = home / "connection"
+    file = connection_file(home)
     deadline = time.monotonic() + timeout
     while not file.exists():
         if time.monotonic() > deadline or (process is not None and not process.alive):
@@ -123,7 +136,7 @@ def written_process(home: Path) -> ProcessIdentity | None:
         return None
     found = ProcessIdentity.of(pid)
     try:
-        marked = str(home / "connection").encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        marked = str(connection_file(home)).encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         marked = True  # no /proc here: the pid file is all there is
     return found if marked else None

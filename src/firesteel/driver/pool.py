@@ -18,6 +18,7 @@ from typing import Any
 from firesteel.environment import inherited
 from firesteel.errors import FiresteelError
 from firesteel.processes import ProcessIdentity
+from firesteel.sandbox.rules import Sandbox
 
 ORPHAN_POLL_SECONDS = 0.1
 MAX_EARLY = 1000
@@ -104,6 +105,7 @@ class DriverPool:
         env: Mapping[str, str] | None = None,
         unset: tuple[str, ...] = (),
         reusable: bool = False,
+        sandbox: Sandbox | None = None,
         timeout: float = 30.0,
     ) -> DriverProcess:
         """Have a driver run `task`. Returns once it exists. A parent that died is replaced first.
@@ -111,6 +113,8 @@ class DriverPool:
         Args:
             reusable: The task runs no code of users and leaves nothing behind, so its process may have done others before
                 and may do others after it.
+            sandbox: What the process is confined to before it runs the task, for good. One that is reusable confines those of
+                its own lines that open what a caller names.
         """
         answer: Future[dict[str, Any]] = Future()
         with self._lock:
@@ -131,6 +135,7 @@ class DriverPool:
                 "env": dict(env or {}),
                 "unset": list(unset),
                 "reusable": reusable,
+                "sandbox": sandbox.to_json() if sandbox else None,
             },
         }
         try:

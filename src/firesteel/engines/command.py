@@ -131,6 +131,7 @@ def submit_command(
     properties_file: Path,
     log4j_file: Path,
     archive_options: list[str],
+    temporary: Path,
 ) -> list[str]:
     """spark-submit without its two shell scripts and its launcher JVM: a little faster, and a class path that we know,
     which a class-data archive needs."""
@@ -140,6 +141,8 @@ def submit_command(
         # A JVM that ran out of memory is in no state to be trusted; it goes, and its jobs are tried elsewhere.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
+        # Native libraries are unpacked there and loaded from there: nobody else may have put something in their place.
+        f"-Djava.io.tmpdir={temporary}",
         *module_options,
         f"-Dlog4j2.configurationFile={log4j_file.as_uri()}",
         *archive_options,

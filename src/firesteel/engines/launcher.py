@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import os
 import re
 import secrets
@@ -31,6 +32,10 @@ from firesteel.errors import EngineStartError
 from firesteel.files import private_dir, tail, write_atomically
 from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end, reap
+from firesteel.sandbox import become
+from firesteel.sandbox.coverage import WHOLE
+from firesteel.sandbox.policy import SandboxPolicy
+from firesteel.sandbox.rules import Sandbox
 
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
 _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
@@ -40,6 +45,8 @@ _KEPT_ENVIRONMENT = ("SPARK_CONF_DIR", "SPARK_LOCAL_IP")
 
 HEALTH_SECONDS = 10.0
 _UNRESOLVED = re.compile(r"(?:unresolved dependency: |:: )([\w.-]+)#([\w.-]+);([\w.-]+): not found")
+WORK = "work"
+"""Directory in the home of a Spark process: what it may write to, and where it runs. The rest of its home is ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class LaunchOptions:
     ui: bool = True
     passed_variables: tuple[str, ...] = ()
     """Variables of the environment beside the ordinary ones."""
+    sandbox: SandboxPolicy | None = None
 
 
 def engine_environment(
@@ -96,10 +104,11 @@ def start_engine(
         shared=shared,
     )
     directory.save(record)
-    work = directory.home(engine_id)
+    home = directory.home(engine_id)
+    work = private_dir(home / WORK)
     private_dir(work / "local")
     process = start_spark(
-        work,
+        home,
         spec,
         options,
         main=command.CONNECT_SERVER,
@@ -112,7 +121,9 @@ def start_engine(
             "FIRESTEEL_ENGINE_ID": engine_id,
         },
         log=directory.log(engine_id),
+        cwd=work,
         record_archive=record_archive,
+        sandbox=_sandbox(spec, options, home, work, record_archive),
     )
     record = dataclasses.replace(record, process=process)
     directory.save(record)
@@ -121,8 +132,17 @@ def start_engine(
     return record
 
 
+def _sandbox(
+    spec: EngineSpec, options: LaunchOptions, home: Path, work: Path, record_archive: Path | None
+) -> Sandbox | None:
+    """One that records an archive runs no code of users."""
+    if options.sandbox is None or record_archive is not None:
+        return None
+    return options.sandbox.engine(spec.owner, home, work, whole=spec.sandbox == WHOLE)
+
+
 def start_spark(
-    work: Path,
+    home: Path,
     spec: EngineSpec,
     options: LaunchOptions,
     *,
@@ -130,16 +150,21 @@ def start_spark(
     settings: Mapping[str, str],
     environment: Mapping[str, str],
     log: Path,
+    cwd: Path,
     stdin: int = subprocess.DEVNULL,
-    cwd: Path | None = None,
     record_archive: Path | None = None,
+    sandbox: Sandbox | None = None,
 ) -> ProcessIdentity | None:
-    """Start a Spark JVM that outlives us, in a session of its own. None when it ended at once."""
+    """Start a Spark JVM that outlives us, in a session of its own. None when it ended at once.
+
+    What it needs lies in `home`; in a sandbox it cannot write there but to `home/work`.
+    """
     java = find_java(options.java_home)
-    home = spark_home()
-    jars = class_path(home)
-    write_atomically(work / "spark.properties", command.properties(settings))
-    write_atomically(work / "log4j2.properties", command.LOG4J)
+    spark = spark_home()
+    jars = class_path(spark)
+    write_atomically(home / "spark.properties", command.properties(settings))
+    write_atomically(home / "log4j2.properties", command.LOG4J)
+    temporary = private_dir(home / WORK / "tmp")
     if record_archive is not None:
         archive_options = archive.record_options(java, record_archive)
     elif options.class_archive:
@@ -152,21 +177,27 @@ def start_spark(
         class_path=jars,
         spec=spec,
         main=main,
-        properties_file=work / "spark.properties",
-        log4j_file=work / "log4j2.properties",
+        properties_file=home / "spark.properties",
+        log4j_file=home / "log4j2.properties",
         archive_options=archive_options,
+        temporary=temporary,
     )
+    if sandbox is not None:
+        # Not in this process, which has threads: they would have to be told too.
+        argv = [options.python, "-I", "-S", become.__file__, json.dumps(sandbox.to_json()), *argv]
     # Spark's UI listens on every interface unless this says otherwise.
     loopback = {"SPARK_LOCAL_IP": command.LOOPBACK} if command.on_this_host(spec.master) else {}
+    # For Python workers: the usual directory for temporary files may be closed to them.
+    private = {"TMPDIR": str(temporary)} if sandbox is not None else {}
     with log.open("ab") as output:
         child = subprocess.Popen(
-            ["/bin/sh", "-c", _NOTE_PID_AND_EXEC, str(work / "pid"), *argv],
+            ["/bin/sh", "-c", _NOTE_PID_AND_EXEC, str(home / "pid"), *argv],
             stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=cwd or work,
+            cwd=cwd,
             env=engine_environment(
-                {"JAVA_HOME": str(java.home), "SPARK_HOME": str(home), **loopback, **environment},
+                {"JAVA_HOME": str(java.home), "SPARK_HOME": str(spark), **loopback, **private, **environment},
                 passed=options.passed_variables,
             ),
             start_new_session=True,

@@ -41,6 +41,7 @@ from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.local.executor import LocalAttemptExecutor
+from firesteel.jobmaster.sandboxing import sandbox_policy, say_what_holds
 from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
@@ -185,6 +186,9 @@ class ClusterEntrypoint:
             blobs = _blob_store(configuration, root)
             await blobs.open()
             opened.push_async_callback(blobs.close)
+        with starting("sandbox"):
+            sandbox = sandbox_policy(configuration)
+            say_what_holds(configuration)
         with starting("driver pool"):
             python = str(configuration.driver.python) if configuration.driver.python else None
             make_pool = functools.partial(DriverPool, log=root / "drivers.log")
@@ -219,6 +223,7 @@ class ClusterEntrypoint:
             enrichers=labels,
             files=files,
             on_lead=self._on_lead,
+            sandbox=sandbox,
         )
 
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:

@@ -30,6 +30,7 @@ from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider, cluster_directory
+from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -62,6 +63,7 @@ class Node:
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
     """What else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
+    sandbox: SandboxPolicy | None = None
 
     def dispatcher_runner(
         self,
@@ -138,13 +140,18 @@ class Node:
         graph = submission.graph
         if graph.script is not None:
             graph = await self.files.localized(submission.job_id, graph)
+        if graph.script is not None or self.sandbox is not None:  # which looks at directories
             plan = await asyncio.to_thread(RunPlan.of, graph, self.configuration)
         else:
             plan = RunPlan.of(graph, self.configuration)
         isolation = self.configuration.engine.isolation
+        owner = None if isolation is Isolation.SESSION else submission.owner
+        # Others than the user of the node may use what an admin lists, which is there all the time.
+        trusted = self.sandbox is not None and self.sandbox.trusts(submission.owner)
+        sandbox = plan.engine.sandbox if trusted else ""
         return SlotRequest(
             job_id=submission.job_id,
-            engine=dataclasses.replace(plan.engine, owner=None if isolation is Isolation.SESSION else submission.owner),
+            engine=dataclasses.replace(plan.engine, owner=owner, sandbox=sandbox),
             classic=plan.classic,
             exclusive=isolation is Isolation.JOB,
             priority=submission.priority,

@@ -77,11 +77,16 @@ class AttemptExecutor(Protocol):
         """Wait until all that a streaming attempt has read so far is committed; the last batch by sink."""
         ...
 
-    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
-        """Write down at `location` what a savepoint there is to hold. Raises SavepointError when that cannot be."""
+    async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
+        """Write down at `location` what a savepoint there is to hold. Raises SavepointError when that cannot be.
+
+        Here and below: nothing is opened that `owner` may not open, wherever the place leads.
+        """
         ...
 
-    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+    async def savepoint(
+        self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
+    ) -> dict[str, int]:
         """Complete the savepoint that was prepared at `location`; the last batch by sink. A complete one stays as it is.
 
         `attempt` is the one that runs, and goes on. Without one the job is `stopped` and its checkpoints are kept; else
@@ -91,11 +96,11 @@ class AttemptExecutor(Protocol):
         """
         ...
 
-    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+    async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         """Bytes by sink, of a complete savepoint. Raises SavepointError."""
         ...
 
-    async def abandon_savepoint(self, location: str) -> None:
+    async def abandon_savepoint(self, location: str, *, owner: str = "") -> None:
         """Remove what `prepare_savepoint` left, of a savepoint that will not be taken."""
         ...
 

@@ -14,6 +14,7 @@ from firesteel.engines.command import local_cores
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
 from firesteel.jobgraph.model import JobGraph, ScriptApi
+from firesteel.jobmaster.sandboxing import coverage_key, sandbox_policy
 from firesteel.spark.script_api import ScriptNeeds, analyse_script
 from firesteel.spark.settings import split_settings
 
@@ -52,6 +53,7 @@ class RunPlan:
                 memory=_memory(graph, configuration.engine.memory),
                 spark=tuple(sorted(kept.items())),
                 jvm_options=tuple(configuration.engine.jvm_options),
+                sandbox=coverage_key(graph, configuration),
             ),
             launch=launch_options(configuration),
             classic=classic,
@@ -71,6 +73,7 @@ def launch_options(configuration: Configuration) -> LaunchOptions:
         class_archive=configuration.engine.class_archive is ClassArchive.AUTO,
         ui=configuration.engine.ui,
         passed_variables=configuration.driver.environment_pass,
+        sandbox=sandbox_policy(configuration),
     )
 
 

@@ -21,6 +21,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.files import read_json
 from firesteel.hosts import Host, this_host
 from firesteel.processes import ProcessIdentity
+from firesteel.sandbox.owners import is_owner_directory
 from firesteel.types import parse_job_id
 
 
@@ -185,25 +186,43 @@ def _checkpoints(places: Places, known: JobsKnown, before: float) -> Iterator[Le
     why = "its job is not known here"
     others = _jobs_of_other_clusters(places)
     if "://" not in places.checkpoints:
-        for home in _entries(Path(places.checkpoints)):
+        root = Path(places.checkpoints)
+        for home in (
+            h for d in (root, *(o for o in _entries(root) if is_owner_directory(o.name))) for h in _entries(d)
+        ):
             if _gone(home.name, known) and home.name not in others and (since := _newest(home)) <= before:
                 yield Leftover(Kind.CHECKPOINTS, str(home), why, _size(home), since)
         return
     files, path = _remote(places.checkpoints)
-    try:
-        listed = files.ls(path, detail=True)
-    except FileNotFoundError:
-        return
-    for entry in listed:
-        name = entry["name"].rstrip("/").rpartition("/")[2]
-        if entry["type"] == "directory" and _gone(name, known) and name not in others:
-            location = f"{places.checkpoints.rstrip('/')}/{name}"
+    for above, entry in _remote_directories(files, path):
+        name = _name(entry)
+        if _gone(name, known) and name not in others:
+            location = "/".join([places.checkpoints.rstrip("/"), *above, name])
             changed = _seconds(entry)
             # A store that does not say when a directory changed is asked for the files in it.
             if changed is None:
                 changed = max((_seconds(f) or 0.0 for f in files.find(entry["name"], detail=True).values()), default=0)
             if changed <= before:
                 yield Leftover(Kind.CHECKPOINTS, location, why, None, changed or None)
+
+
+def _remote_directories(files: Any, path: str) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Those in `path` and in its directories of owners, with the name of the owner's."""
+    for entry in _listed(files, path):
+        yield [], entry
+        if is_owner_directory(_name(entry)):
+            yield from (([_name(entry)], below) for below in _listed(files, entry["name"]))
+
+
+def _listed(files: Any, path: str) -> list[dict[str, Any]]:
+    try:
+        return [e for e in files.ls(path, detail=True) if e["type"] == "directory"]
+    except FileNotFoundError:
+        return []
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["name"].rstrip("/").rpartition("/")[2])
 
 
 def _jobs_of_other_clusters(places: Places) -> set[str]:

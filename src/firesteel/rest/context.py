@@ -17,6 +17,7 @@ from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import ForbiddenError, JobNotFoundError, NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
+from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.rest.flink.overview import OverviewLines
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
@@ -64,7 +65,7 @@ class RestContext:
     """Begin to give leadership away."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
-    checks: GraphChecks = field(default_factory=GraphChecks)
+    checks: GraphChecks = field(init=False)
     """Of what callers send and name; to be closed."""
     submissions: RateLimiter = field(init=False)
     """By owner, who may have many tokens."""
@@ -72,6 +73,7 @@ class RestContext:
     def __post_init__(self) -> None:
         rate = self.configuration.rest.submit_rate
         self.submissions = RateLimiter(rate, rate)
+        self.checks = GraphChecks(lambda: sandbox_policy(self.configuration))
 
     @property
     def gateway(self) -> DispatcherGateway:

@@ -36,7 +36,7 @@ def leftovers(data_dir: Path, cluster_id: str, planned: Planned) -> list[str]:
     attempts = data_dir / "clusters" / cluster_id / "jobs" / planned.job / "attempts"
     found = [f"attempts/{f.parent.name}/{f.name}" for f in attempts.glob("*/spec.json")]
     # That of a stream is kept on purpose.
-    if not planned.result.get("checkpoint") and (data_dir / "checkpoints" / planned.job).exists():
+    if not planned.result.get("checkpoint") and any((data_dir / "checkpoints").glob(f"*/{planned.job}")):
         found.append("its checkpoint")
     if planned.load == "batch" and planned.out is not None and planned.out.is_dir():
         found += [

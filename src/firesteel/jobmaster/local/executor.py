@@ -35,8 +35,10 @@ from firesteel.jobmaster.local import settling
 from firesteel.jobmaster.local.launcher import AttemptLauncher
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.local.settling import AttemptSettling
+from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.jobmaster.together import Together
 from firesteel.processes import ProcessIdentity
+from firesteel.sandbox.thread import confined
 from firesteel.savepoint.dispose import dispose
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.take import abandon, find, prepare, take
@@ -347,25 +349,28 @@ class LocalAttemptExecutor:
                 )
             await asyncio.sleep(CHECKPOINT_POLL_SECONDS)
 
-    async def prepare_savepoint(self, location: str, request: SavepointRequest) -> None:
+    async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
         """See AttemptExecutor."""
-        await self._copy(prepare, location, request)
+        await self._copy(self._for(owner, partial(prepare, location, request)))
 
-    async def savepoint(self, location: str, attempt: AttemptId | None, *, stopped: bool = False) -> dict[str, int]:
+    async def savepoint(
+        self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
+    ) -> dict[str, int]:
         """See AttemptExecutor. The driver is not asked: what it has committed is in its checkpoints."""
         if attempt is None and not stopped:
-            return (await self._copy(find, location)).batches
+            return (await self._copy(self._for(owner, partial(find, location)))).batches
         directory = self._processes.directory(attempt) if attempt is not None else None
         alive = None if directory is None else lambda: not is_over(directory)
-        return (await self._copy(partial(take, location, alive=alive))).batches
+        shown = () if directory is None else (directory.root,)
+        return (await self._copy(self._for(owner, partial(take, location, alive=alive), *shown))).batches
 
-    async def savepoint_sizes(self, location: str) -> dict[str, int]:
+    async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         """See AttemptExecutor."""
-        return (await self._copy(find, location)).sizes
+        return (await self._copy(self._for(owner, partial(find, location)))).sizes
 
-    async def abandon_savepoint(self, location: str) -> None:
+    async def abandon_savepoint(self, location: str, *, owner: str = "") -> None:
         """See AttemptExecutor."""
-        await self._copy(abandon, location)
+        await self._copy(self._for(owner, partial(abandon, location)))
 
     async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
         """See AttemptExecutor."""
@@ -409,6 +414,15 @@ class LocalAttemptExecutor:
         self._awaited.pop(attempt, None)
         self._seen_off.discard(attempt)
         await self._run(self._settling.forget, attempt)
+
+    def _for(self, owner: str, function: Callable[[], T], *shown: Path) -> Callable[[], T]:
+        """`function`, which opens what a caller names, within what `owner` may open."""
+
+        def call() -> T:
+            policy = sandbox_policy(self._configuration)
+            return confined(policy.foreign(owner, *shown) if policy is not None else None, function)
+
+        return call
 
     # -- small things ---------------------------------------------------------------------------------------------
 

@@ -7,16 +7,24 @@ from pathlib import Path
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
+from firesteel.driver.bell import bells
 from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.driver.lifecycle import write_intent
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
+from firesteel.files import private_dir
 from firesteel.hosts import Host
 from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.executor import Deployment
 from firesteel.jobmaster.local import engine_log
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.plan import RunPlan
+from firesteel.jobmaster.sandboxing import named, sandbox_policy
+from firesteel.sandbox.coverage import Coverage
+from firesteel.sandbox.owners import job_directory
+from firesteel.sandbox.policy import SandboxPolicy
+from firesteel.sandbox.rules import Sandbox
+from firesteel.types import AttemptId
 
 
 class AttemptLauncher:
@@ -35,15 +43,17 @@ class AttemptLauncher:
         if child is not None and not child.exited.done() and child.process.alive:
             return
         wished = deployment.graph.settings.directory
-        cwd = Path(wished) if wished and Path(wished).is_dir() else processes.root / attempt.job_id
+        reusable = deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph)
         gateway: Gateway | None = None
         try:
+            cwd = Path(wished) if wished and Path(wished).is_dir() else private_dir(self._work(attempt))
+            sandbox = self._sandbox(deployment, directory, reusable=reusable)
             spec = self._spec(deployment, directory)
             if not write_intent(directory, spec):
                 return
             engine_log.begin(spec.engine, self._engines(spec.engine), directory)
             if spec.gateway is not None:
-                gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd)
+                gateway = self._start_gateway(Path(spec.gateway), deployment.graph, cwd, sandbox)
                 processes.gateways[attempt] = gateway
             processes.drivers[attempt] = processes.pool().spawn(
                 "attempt",
@@ -51,8 +61,9 @@ class AttemptLauncher:
                 stdout=directory.stdout,
                 stderr=directory.stderr,
                 cwd=cwd,
-                env={"PYSPARK_PYTHON": processes.python, "PYTHONUNBUFFERED": "1"},
-                reusable=deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph),
+                env={"PYSPARK_PYTHON": processes.python, "PYTHONUNBUFFERED": "1", **self._temporary(deployment)},
+                reusable=reusable,
+                sandbox=sandbox,
                 timeout=self._configuration.driver.start_timeout,
             )
         except (OSError, FiresteelError) as error:
@@ -78,15 +89,44 @@ class AttemptLauncher:
             graph=deployment.graph,
             engine=deployment.engine,
             gateway=jvm,
-            checkpoints=f"{self._configuration.state.checkpoints_dir.rstrip('/')}/{job_id}",
+            checkpoints=job_directory(self._configuration.state.checkpoints_dir, deployment.owner, job_id),
             default_parallelism=self._configuration.parallelism.default,
             spark=self._configuration.spark,
             host=str(self._here),
             restricted=deployment.restricted,
         )
 
-    def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path) -> Gateway:
+    @property
+    def _policy(self) -> SandboxPolicy | None:
+        return sandbox_policy(self._configuration)
+
+    def _sandbox(self, deployment: Deployment, directory: AttemptDirectory, *, reusable: bool) -> Sandbox | None:
+        """A driver that runs no code of users is confined where it opens what a caller names, and reaches all else."""
+        policy, owner = self._policy, deployment.owner
+        if policy is None:
+            return None
+        whole = policy.trusts(owner) and Coverage(policy).whole(named(deployment.graph))
+        if reusable:
+            return policy.task(owner, whole=whole)
+        job = self._processes.root / deployment.attempt.job_id
+        return policy.driver(
+            owner,
+            shown=(directory.root, job / "artifacts", bells(self._processes.root)),
+            own=(directory.root, private_dir(self._work(deployment.attempt))),
+            whole=whole,
+        )
+
+    def _work(self, attempt: AttemptId) -> Path:
+        """Where a job runs that names no directory."""
+        return self._processes.root / attempt.job_id / "work"
+
+    def _temporary(self, deployment: Deployment) -> dict[str, str]:
+        if self._policy is None or not self._policy.private_temporary(deployment.owner):
+            return {}
+        return {"TMPDIR": str(private_dir(self._work(deployment.attempt) / "tmp"))}
+
+    def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path, sandbox: Sandbox | None) -> Gateway:
         assert graph.script is not None
         classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
         plan = RunPlan.of(graph.model_copy(update={"vertices": (classic,)}), self._configuration)
-        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd)
+        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd, sandbox=sandbox)

@@ -46,7 +46,7 @@ async def read_history(context: RestContext, job: JobView) -> CheckpointHistory 
     if not has_checkpoints(job):
         return None
     operations = await context.gateway.list_operations(job.job_id)
-    return checkpoint_history(job, operations, checkpoint_directory(context.configuration, job.job_id))
+    return checkpoint_history(job, operations, checkpoint_directory(context.configuration, job.owner, job.job_id))
 
 
 async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str, int]:

@@ -61,6 +61,10 @@ class JobView:
         return JobID(self.data["job_id"])
 
     @property
+    def owner(self) -> str:
+        return str(self.data.get("owner", ""))
+
+    @property
     def name(self) -> str:
         return str(self.data["name"])
 
@@ -216,6 +220,10 @@ class VertexView:
     @property
     def id(self) -> str:
         return vertex_id(self.name)
+
+    @property
+    def owner(self) -> str:
+        return str(self.data.get("owner", ""))
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ looked at by a worker that can be killed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from firesteel.errors import InvalidPipelineError, Problem, SavepointError
@@ -15,6 +15,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_thread
 from firesteel.rest.native.graph_limits import longest_value
 from firesteel.rest.native.workers import TookTooLongError, Workers
+from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.types import JobID
 
 SMALL = 16_384
@@ -32,7 +33,9 @@ PLACE_SECONDS = 10.0
 class GraphChecks:
     """Of a node. Holds no process before one is needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Callable[[], SandboxPolicy | None] = lambda: None) -> None:
+        """`policy` is asked when a place has to be looked at."""
+        self._policy = policy
         self._graphs = Workers(2, "graph-checks", cpu=CHECK_CPU, seconds=CHECK_SECONDS)
         self._places = Workers(4, "places", cpu=PLACE_CPU, seconds=PLACE_SECONDS)
         """Of their own: a host that never answers keeps nobody from submitting."""
@@ -66,12 +69,18 @@ class GraphChecks:
             RateLimitedError: enough places of this owner are being looked at.
         """
         try:
-            found = await self._places.run(owner, {"work": "savepoint", "path": path})
+            sandbox = await asyncio.to_thread(self._sandbox, owner)
+            found = await self._places.run(owner, {"work": "savepoint", "path": path, "sandbox": sandbox})
         except TookTooLongError as error:
             raise SavepointError(f"the savepoint {path} could not be read: {error}") from error
         if "refused" in found:
             raise SavepointError(str(found["refused"]))
         return JobID(found["result"]["job_id"])
+
+    def _sandbox(self, owner: str) -> dict[str, Any] | None:
+        policy = self._policy()
+        sandbox = policy.foreign(owner) if policy is not None else None
+        return sandbox.to_json() if sandbox is not None else None
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

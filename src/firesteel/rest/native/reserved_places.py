@@ -15,6 +15,7 @@ from firesteel.jobgraph.model import JobGraph, Sink, Source
 from firesteel.jobgraph.modes import CHECKPOINT_LOCATION, option
 from firesteel.rest.params import HEX_ID
 from firesteel.rest.security.spellings import may_reach
+from firesteel.sandbox.owners import is_owner_directory
 from firesteel.savepoint.places import below
 
 
@@ -25,6 +26,8 @@ class NamedPlace:
     problem: Problem
     job: str | None
     """The job whose checkpoint it is; None for all else."""
+    owner: str | None = None
+    """The directory of the owner that it is in; None for all else."""
 
 
 class ReservedPlaces:
@@ -83,8 +86,10 @@ class ReservedPlaces:
             )
             inside = below(path, self._checkpoints)
             if inside is not None:
-                first = inside.partition("/")[0]
-                named.append(NamedPlace(problem, first if re.fullmatch(HEX_ID, first) else None))
+                first, _, rest = inside.partition("/")
+                owner = first if is_owner_directory(first) else None
+                job = rest.partition("/")[0] if owner else first
+                named.append(NamedPlace(problem, job if re.fullmatch(HEX_ID, job) else None, owner))
             elif (
                 any(below(path, other) is not None or below(other, path) is not None for other in self._others)
                 or below(self._checkpoints, path) is not None

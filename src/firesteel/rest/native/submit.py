@@ -45,6 +45,7 @@ from firesteel.rest.security.principals import require
 from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.savepoint_places import check_restore_place
 from firesteel.rest.security.spark_settings import refused_settings
+from firesteel.sandbox.owners import owner_directory
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
@@ -285,7 +286,10 @@ async def _check_places(context: RestContext, caller: Caller, graph: JobGraph) -
         try:
             if place.job is None:
                 raise JobNotFoundError("it is no job's")
-            caller.write(caller.read(JobID(place.job)))
+            job = caller.write(caller.read(JobID(place.job)))
+            owner = context.gateway.owner_of(job)
+            if place.owner != (owner_directory(owner) if owner else None):
+                raise JobNotFoundError("it is somebody else's directory")
         except (JobNotFoundError, ForbiddenError):
             problems.append(place.problem)
     if problems:

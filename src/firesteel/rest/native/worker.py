@@ -71,9 +71,12 @@ def _graph_of_yaml(request: Mapping[str, Any]) -> Any:
 
 
 def _savepoint(request: Mapping[str, Any]) -> Any:
+    from firesteel.sandbox.rules import Sandbox
+    from firesteel.sandbox.thread import confined
     from firesteel.savepoint.take import find
 
-    return {"job_id": find(request["path"]).job_id}
+    sandbox = Sandbox.from_json(request["sandbox"]) if request.get("sandbox") else None
+    return {"job_id": confined(sandbox, lambda: find(request["path"])).job_id}
 
 
 _WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {

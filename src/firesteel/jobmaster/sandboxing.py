@@ -1,0 +1,166 @@
+"""The sandbox of this machine's jobs, as the configuration and the kernel have it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from firesteel.config import Configuration
+from firesteel.config.sections import SandboxKind
+from firesteel.engines.java import find_java, spark_home
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError
+from firesteel.hosts import this_user
+from firesteel.jobgraph.model import JobGraph
+from firesteel.sandbox import landlock
+from firesteel.sandbox.coverage import Coverage, Paths
+from firesteel.sandbox.policy import SandboxPolicy
+from firesteel.sandbox.rules import real
+
+logger = logging.getLogger(__name__)
+
+
+_MADE: dict[int, tuple[Configuration, SandboxPolicy | None]] = {}
+"""By the identity of the configuration, which is kept so that no other gets it: each job asks, and finding Java takes long."""
+_MOST_MADE = 16
+
+
+def sandbox_policy(configuration: Configuration) -> SandboxPolicy | None:
+    """None: drivers and engines run without a sandbox.
+
+    Raises EnvironmentNotReadyError when one is asked for that this machine does not have.
+    """
+    made = _MADE.get(id(configuration))
+    if made is None:
+        if len(_MADE) >= _MOST_MADE:
+            _MADE.clear()
+        made = _MADE[id(configuration)] = (configuration, _make(configuration))
+    return made[1]
+
+
+def coverage_key(graph: JobGraph, configuration: Configuration) -> str:
+    """Which directories an engine has to cover for this job of the user who runs the node."""
+    policy = sandbox_policy(configuration)
+    paths = named(graph)
+    return Coverage(policy, configuration.data.dir).key(paths) if policy is not None and paths.all else ""
+
+
+def _make(configuration: Configuration) -> SandboxPolicy | None:
+    security = configuration.security
+    if security.sandbox is SandboxKind.OFF:
+        return None
+    if landlock.version() < landlock.LEAST_VERSION:
+        if security.sandbox is SandboxKind.AUTO:
+            return None
+        raise EnvironmentNotReadyError(
+            f"security.sandbox is landlock, and {landlock_is_missing()}; set it to auto or off to run jobs without a sandbox"
+        )
+    state = configuration.state
+    checkpoints, savepoints = _local(state.checkpoints_dir), _local(state.savepoints_dir)
+    caches = real(configuration.data.cache_dir)
+    secrets = (
+        configuration.data.dir,
+        security.tokens_file,
+        security.ssl_key,
+        security.audit_log,
+        checkpoints,
+        savepoints,
+        _local(configuration.jobmanager.archive_fs_dir),
+        _local(configuration.high_availability.storage_dir),
+        _sqlite_file(configuration.high_availability.sql_url),
+    )
+    return SandboxPolicy(
+        user=this_user(),
+        hidden=(*real(*secrets), *caches),
+        programs=_programs(configuration),
+        caches=caches,
+        read=real(*security.sandbox_read),
+        write=real(*security.sandbox_write),
+        checkpoints=checkpoints,
+        savepoints=savepoints,
+        temporary=os.path.realpath(tempfile.gettempdir()),
+    )
+
+
+def say_what_holds(configuration: Configuration) -> None:
+    """One line at the start of a node."""
+    security = configuration.security
+    found = landlock.version()
+    if security.sandbox is SandboxKind.OFF:
+        logger.warning(
+            "security.sandbox is off: code of jobs can read and write all files of this node and of all owners"
+        )
+    elif found < landlock.LEAST_VERSION:
+        logger.warning(
+            "there is no sandbox: %s; code of jobs can read and write all files of this node and of all owners",
+            landlock_is_missing(),
+        )
+    elif found < landlock.SCOPES_VERSION:
+        logger.warning(
+            "drivers and engines run in a sandbox (Landlock, version %d), but code of jobs can send signals to this node and "
+            "ask it for its owner's token: that takes Linux 6.12 or later",
+            found,
+        )
+    else:
+        logger.info("drivers and engines run in a sandbox (Landlock, version %d)", found)
+
+
+def landlock_is_missing() -> str:
+    """Why there is none."""
+    if not sys.platform.startswith("linux"):
+        return "Landlock is a part of Linux, which this is not"
+    found = landlock.version()
+    if found:
+        return f"this kernel has version {found} of Landlock, and {landlock.LEAST_VERSION} is needed (Linux 6.2)"
+    return "this kernel has no Landlock, or does not let this process use it"
+
+
+def _programs(configuration: Configuration) -> tuple[str, ...]:
+    """Python with its packages, Java and Spark. What is missing is told by whoever needs it."""
+    places: list[str | Path] = [sys.prefix, sys.base_prefix, *_directories(sys.path)]
+    python = Path(configuration.driver.python or sys.executable)
+    places += [python.parent.parent, Path(os.path.realpath(python)).parent.parent]
+    with contextlib.suppress(FiresteelError):
+        places.append(find_java(configuration.java.home).home)
+    with contextlib.suppress(FiresteelError):
+        places.append(spark_home())
+    return tuple(p for p in real(*places) if p != "/")
+
+
+def _directories(path: Iterable[str]) -> list[str]:
+    return [p for p in path if p and os.path.exists(p)]
+
+
+def _local(location: str | None) -> str | None:
+    if location is None:
+        return None
+    for prefix in ("file://", "file:"):
+        location = location.removeprefix(prefix)
+    return None if "://" in location else os.path.realpath(location)
+
+
+def _sqlite_file(url: str | None) -> str | None:
+    if url is None or not url.startswith("sqlite"):
+        return None
+    _, separator, path = url.partition(":///")
+    return path.partition("?")[0] if separator and path else None
+
+
+def named(graph: JobGraph) -> Paths:
+    """The directories and files of this machine that a graph names."""
+    settings = graph.settings
+    made = [s.path for s in graph.sinks if s.path] + [s.options.get("checkpointLocation") for s in graph.sinks]
+    read = [getattr(v, "path", None) for v in graph.vertices if v not in graph.sinks]
+    read += [graph.script.file] if graph.script is not None else []
+    read += [p for name in type(settings.artifacts).model_fields for p in getattr(settings.artifacts, name)]
+    return Paths(
+        read=_of_this_machine(read), made=_of_this_machine(made), directory=_of_this_machine([settings.directory])
+    )
+
+
+def _of_this_machine(paths: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(p for text in paths if text and (p := _local(text)) is not None and os.path.isabs(text))

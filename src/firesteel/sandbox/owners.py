@@ -1,0 +1,28 @@
+"""A directory for each owner: what an engine may write to is known before its jobs are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+_NAME = re.compile(r"[a-z0-9-]{1,24}-[0-9a-f]{12}")
+
+
+def owner_directory(owner: str) -> str:
+    """Its name: something to read, and something that tells owners apart who read alike."""
+    readable = _OTHER.sub("-", owner.lower())[:24].strip("-")
+    return f"{readable or 'owner'}-{hashlib.sha256(owner.encode()).hexdigest()[:12]}"
+
+
+def is_owner_directory(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def below(root: str, owner: str) -> str:
+    """The owner's directory in `root`, a path or a URL; of nobody it is `root` itself."""
+    return f"{root.rstrip('/')}/{owner_directory(owner)}" if owner else root.rstrip("/")
+
+
+def job_directory(root: str, owner: str, job_id: str) -> str:
+    return f"{below(root, owner)}/{job_id}"

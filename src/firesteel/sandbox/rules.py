@@ -1,0 +1,97 @@
+"""Which files a sandboxed process may touch, as grants of hierarchies: a pure function of a `Sandbox` and of listings.
+
+Landlock grants; it cannot take away. So "all of this, but not that" becomes grants of everything beside the way that leads from
+`this` down to `that`. What is made later in a directory on that way is beside it too, and was not there to be granted: it is
+for processes that start after it.
+
+Imported before a JVM is started, by a Python without site-packages: nothing but light parts of the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+LIST = 1
+"""See the names in directories."""
+READ = 3
+"""And read and execute files."""
+WRITE = 7
+"""And change all of it."""
+
+MOST_ENTRIES = 20_000
+"""In one directory on the way; what is beyond stays closed."""
+
+
+class Sandbox(NamedTuple):
+    """Paths are absolute and without symbolic links (see `real`); each stands for the hierarchy beneath it."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Neither, also where `read` or `write` contain it."""
+    shown: tuple[str, ...] = ()
+    """Readable all the same."""
+    own: tuple[str, ...] = ()
+    """Writable all the same."""
+    names: bool = False
+    """Whether directories on the way to what is hidden can be listed. Names beneath them are then seen too, hidden or not."""
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Sandbox:
+        read, write, hidden, shown, own = (tuple(data[k]) for k in ("read", "write", "hidden", "shown", "own"))
+        return Sandbox(read, write, hidden, shown, own, names=data["names"])
+
+
+class Grant(NamedTuple):
+    path: str
+    access: int
+    """LIST, READ or WRITE."""
+
+
+def real(*paths: str | os.PathLike[str] | None) -> tuple[str, ...]:
+    """The paths as a Sandbox has them, each once; None is left out."""
+    return tuple(dict.fromkeys(os.path.realpath(p) for p in paths if p is not None))
+
+
+def grants(sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[Grant]:
+    """What to grant. `entries` gives the names in a directory, none for what is no directory."""
+    for roots, access in ((sandbox.write, WRITE), (sandbox.read, READ)):
+        for root in roots:
+            yield from _beside(root, access, sandbox, entries)
+    for path in sandbox.shown:
+        yield Grant(path, READ)
+    for path in sandbox.own:
+        yield Grant(path, WRITE)
+
+
+def ways(sandbox: Sandbox) -> tuple[str, ...]:
+    """The directories whose entries decide what is granted: while they do not change, neither does that."""
+    above = {parent for hidden in sandbox.hidden for parent in _parents(hidden)}
+    roots = [f"{root.rstrip('/')}/" for root in (*sandbox.write, *sandbox.read)]
+    return tuple(sorted(p for p in above if any(f"{p.rstrip('/')}/".startswith(root) for root in roots)))
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
+
+
+def _beside(path: str, access: int, sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[Grant]:
+    inside = f"{path.rstrip('/')}/"
+    if any(path == hidden or path.startswith(f"{hidden.rstrip('/')}/") for hidden in sandbox.hidden):
+        return
+    if not any(hidden.startswith(inside) for hidden in sandbox.hidden):
+        yield Grant(path, access)
+        return
+    if sandbox.names:
+        yield Grant(path, LIST)
+    for number, name in enumerate(entries(path)):
+        if number >= MOST_ENTRIES:
+            return
+        yield from _beside(inside + name, access, sandbox, entries)
