@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel.types import new_job_id
 
 QUERY = "SELECT id FROM range(1)"
-GRAPH = {
+GRAPH: dict[str, Any] = {
     "name": "trivial",
     "vertices": [
         {"kind": "sql", "name": "one", "query": QUERY},
@@ -58,12 +58,12 @@ def run(bench: Workbench, *, repetitions: int, rounds: int, jobs: int, requests:
             latency = {n: Sample.of(v) for n, v in interleave(variants, repetitions).items()}
             say(f"REST: {CLIENTS} clients, {jobs} jobs a round, {rounds} rounds")
             saturated: dict[str, Callable[[], float]] = {
-                BARE: lambda: _rate(lambda: bare(engine), jobs),
-                REST: lambda: _rate(rest.run, jobs),
+                BARE: lambda: rate(lambda: bare(engine), jobs),
+                REST: lambda: rate(rest.run, jobs),
             }
             # Spark compiles for minutes; whoever goes first would pay for the other.
             for job in (rest.run, lambda: bare(engine)):
-                _rate(job, WARM_UP_SATURATED)
+                rate(job, WARM_UP_SATURATED)
             rates = {n: Sample.of(v) for n, v in interleave(saturated, rounds).items()}
         say(f"REST: {LISTENERS} listeners")
         listening = listeners(local, idle)
@@ -123,7 +123,8 @@ def bare(engine: EngineRecord) -> float:
 class Jobs:
     """Submits jobs and hears of their ends on one stream of all events."""
 
-    def __init__(self, local: LocalCluster) -> None:
+    def __init__(self, local: LocalCluster, graph: Mapping[str, Any] = GRAPH) -> None:
+        self._graph = dict(graph)
         self._client = ClusterClient(local.address, token=local.token)
         self._ends: dict[str, threading.Event] = {}
         self._states: dict[str, str] = {}
@@ -149,7 +150,7 @@ class Jobs:
         job_id = new_job_id()
         end = self._ends[job_id] = threading.Event()
         began = time.perf_counter()
-        self._client.submit(GRAPH, job_id=job_id, upload=False)
+        self._client.submit(self._graph, job_id=job_id, upload=False)
         if not end.wait(120):
             raise RuntimeError(f"job {job_id} was not heard of: {self._client.job(job_id).status()}")
         took = time.perf_counter() - began
@@ -159,7 +160,7 @@ class Jobs:
         return took
 
 
-def _rate(job: Callable[[], float], count: int) -> float:
+def rate(job: Callable[[], float], count: int) -> float:
     with ThreadPoolExecutor(CLIENTS) as threads:
         began = time.perf_counter()
         list(threads.map(lambda _: job(), range(count)))
@@ -170,7 +171,9 @@ def _rate(job: Callable[[], float], count: int) -> float:
 
 
 @contextlib.contextmanager
-def node(directory: Path, *, master: str, memory: str) -> Iterator[tuple[LocalCluster, Configuration]]:
+def node(
+    directory: Path, *, master: str, memory: str, more: Mapping[str, str] | None = None
+) -> Iterator[tuple[LocalCluster, Configuration]]:
     """`python -m firesteel.entrypoint` as it comes, except for limits that the benchmark would run into."""
     directory.mkdir(parents=True)
     definitions = {
@@ -182,6 +185,7 @@ def node(directory: Path, *, master: str, memory: str) -> Iterator[tuple[LocalCl
         "rest.rate-limit.requests-per-second": "100000",
         "rest.rate-limit.burst": "100000",
         "rest.rate-limit.submissions-per-second": "100000",
+        **(more or {}),
     }
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
     configuration = load_configuration(overrides=definitions, environ=environment)

@@ -14,14 +14,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
-from benchmarks import compiling, control_plane, queries, rest_api, startup, trivial
+from benchmarks import compiling, control_plane, queries, rest_api, sandboxed, startup, trivial
 from benchmarks.dataset import dataset
 from benchmarks.harness import Workbench, console, machine, say
 from benchmarks.pipelines import PIPELINES
 
 from firesteel.spark.session import quiet_client_logs
 
-PARTS = ("startup", "trivial", "compile", "control", "rest", "queries")
+PARTS = ("startup", "trivial", "compile", "control", "rest", "sandbox", "queries")
 
 
 @click.command(context_settings={"max_content_width": 120})
@@ -82,6 +82,10 @@ def main(
                     jobs=40 if quick else 200,
                     requests=50 if quick else 500,
                     idle=5.0 if quick else 30.0,
+                )
+            if "sandbox" in parts:
+                report["sandbox"] = sandboxed.run(
+                    bench, repetitions=repetitions, rounds=rounds, jobs=40 if quick else 200
                 )
             if "queries" in parts:
                 report["queries"] = {}
