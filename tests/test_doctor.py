@@ -268,7 +268,7 @@ class TestVariables:
     [
         (0, False, "warn", "no Landlock"),
         (1, False, "warn", "version 1 of Landlock"),
-        (3, False, "warn", "signals"),
+        (3, False, "warn", "signal the node"),
         (6, False, "ok", "Landlock 6"),
         (7, True, "warn", "security.sandbox is off"),
     ],
