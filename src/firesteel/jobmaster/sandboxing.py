@@ -79,7 +79,7 @@ def _make(configuration: Configuration) -> SandboxPolicy | None:
         programs=_programs(configuration),
         caches=caches,
         read=real(*security.sandbox_read),
-        write=real(*security.sandbox_write),
+        write=real(*security.sandbox_write, *map(_local, security.savepoint_directories)),
         checkpoints=checkpoints,
         savepoints=savepoints,
         temporary=os.path.realpath(tempfile.gettempdir()),
