@@ -13,7 +13,7 @@ from firesteel.errors import JobStateError
 from firesteel.failure import FailureKind
 from firesteel.status import JobStatus
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def test_a_cancelled_stream_is_resumed_with_exact_totals_and_by_one_job_at_a_time(
