@@ -137,7 +137,7 @@ def test_analysis_error_names_the_vertex_where_it_was_made(cluster: Cluster, tmp
     failure = cluster.run_graph(graph).record.failure
     assert failure is not None
     assert (failure.kind, failure.vertex) == (FailureKind.INVALID_PIPELINE, "b")
-    assert failure.message.startswith("vertex 'b', field 'query': [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
+    assert failure.message.startswith("field 'query': [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
 
 
 def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
