@@ -50,6 +50,27 @@ AdaptiveSparkPlan isFinalPlan=false
 """
 
 
+ADAPTED = """== Physical Plan ==
+AdaptiveSparkPlan isFinalPlan=true
++- == Final Plan ==
+   ResultQueryStage 3
+   +- *(3) Project [value#1L, n#3]
+      +- *(3) BroadcastHashJoin [value#1L], [cast(k#2 as bigint)], Inner, BuildRight, false, false
+         :- *(3) Filter isnotnull(value#1L)
+         :  +- MicroBatchScan[timestamp#0, value#1L] class org.apache.spark.RateStreamTable$$anon$1
+         +- BroadcastQueryStage 2
+            +- BroadcastExchange HashedRelationBroadcastMode(List(cast(input[0, int, false] as bigint)),false), [plan_id=455]
+               +- *(2) Scan ExistingRDD[k#2,n#3]
++- == Initial Plan ==
+   Project [value#1L, n#3]
+   +- SortMergeJoin [value#1L], [cast(k#2 as bigint)], Inner
+      :- Exchange hashpartitioning(value#1L, 1), ENSURE_REQUIREMENTS, [plan_id=399]
+      :  +- MicroBatchScan[timestamp#0, value#1L] class org.apache.spark.RateStreamTable$$anon$1
+      +- Exchange hashpartitioning(cast(k#2 as bigint), 1), ENSURE_REQUIREMENTS, [plan_id=400]
+         +- Scan ExistingRDD[k#2,n#3]
+"""
+
+
 def graph(query_inputs: tuple[str, ...] = ("s",), **sink: Any) -> JobGraph:
     return graph_of(
         {"kind": "source", "name": "s", "format": "rate"},
@@ -126,6 +147,10 @@ def test_the_broadcast_side_of_a_stream_is_known_by_its_files() -> None:
     scan = "FileScan csv [k#10] Batched: false, Location: InMemoryFileIndex(1 paths)[file:/data/d], ReadSchema: struct<k:int>"
     plan = JOINED.replace("LocalTableScan [k#10, n#11]", scan)
     assert of_query(plan, stream("s", "d"))["q"] == {"s": "FORWARD", "d": "BROADCAST"}
+
+
+def test_of_an_adaptive_plan_what_was_done_counts_and_not_what_was_meant() -> None:
+    assert of_query(ADAPTED, stream("s", "d"))["q"] == {"s": "FORWARD", "d": "BROADCAST"}
 
 
 def test_of_two_vertices_that_share_a_plan_neither_is_blamed() -> None:

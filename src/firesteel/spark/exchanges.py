@@ -48,6 +48,8 @@ def parse_plan(text: str) -> list[Node]:
     """The operators of a plan that was explained, each after the one that it feeds."""
     nodes = []
     for line in text.splitlines():
+        if "== Initial Plan ==" in line:
+            break  # what follows is what Spark meant to do before it saw the rows
         match = _LINE.match(line)
         if match is None or match["text"].startswith("=="):
             continue
