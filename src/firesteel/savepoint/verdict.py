@@ -1,0 +1,45 @@
+"""What a comparison of a savepoint with a graph has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Level(StrEnum):
+    """From harmless to not."""
+
+    COMPATIBLE = "compatible"
+    CHANGES = "compatible with changes"
+    UNKNOWN = "unknown"
+    NOT = "not compatible"
+
+
+_RANK = tuple(Level)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Level
+    vertex: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    findings: tuple[Finding, ...]
+
+    @property
+    def level(self) -> Level:
+        return max((f.level for f in self.findings), key=_RANK.index, default=Level.COMPATIBLE)
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.level is Level.NOT)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.level.value,
+            "findings": [{"level": f.level.value, "vertex": f.vertex, "text": f.text} for f in self.findings],
+        }
