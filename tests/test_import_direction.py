@@ -124,6 +124,7 @@ ALLOWED: dict[str, set[str]] = {
         "client",
         "notebook",
         "rest",
+        "savepoint",
         "__init__",
     },
     "notebook": BASE | {"config", "client", "cli", "driver"},

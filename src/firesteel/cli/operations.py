@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import click
 
@@ -75,7 +76,20 @@ def _check_savepoint(context: click.Context) -> None:
             raise click.UsageError("--detached is for taking a savepoint", context)
 
 
-@click.command(cls=CheckedCommand, check=_check_savepoint)
+class _SavepointCommand(CheckedCommand):
+    """`savepoint check PATH PIPELINE` is a command of its own; everything else takes or deletes one."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == ["check"]:
+            from firesteel.cli.savepoint_check import check
+
+            return check.make_context(f"{info_name} check", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_SavepointCommand, check=_check_savepoint)
 @click.argument("job", required=False, shell_complete=complete_jobs)
 @click.argument("target", metavar="[DIR]", required=False)
 @click.option("-d", "--dispose", "disposed", metavar="PATH", help="Delete this savepoint instead of taking one.")
@@ -94,7 +108,7 @@ def savepoint(
 ) -> int:
     """Take a savepoint of the running streaming JOB, below DIR or where the cluster has its savepoints.
 
-    Deleting one is for admins.
+    Deleting one is for admins. `firesteel savepoint check PATH PIPELINE` tells whether a pipeline can go on from one.
     """
     if disposed is not None:
         return _dispose(cluster, disposed, known, as_json)

@@ -28,6 +28,12 @@ from firesteel.jobgraph.model import JobGraph
     is_flag=True,
     help="Leave out what the ended job has and PIPELINE has not.",
 )
+@click.option(
+    "--allow-incompatible-state",
+    "allow_incompatible",
+    is_flag=True,
+    help="Go on although the state does not fit the queries of PIPELINE; their rows may be wrong.",
+)
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of PIPELINE.")
 @click.option("--priority", type=int, default=0, help="Jobs with a higher one get an engine first.")
 @click.option("--job-id", help="Id of the new job, 32 hex digits; drawn when not given.")
@@ -41,6 +47,7 @@ def resume(
     pipeline: Path | None,
     detached: bool,
     allow_non_restored: bool,
+    allow_incompatible: bool,
     parallelism: int | None,
     priority: int,
     job_id: str | None,
@@ -58,6 +65,8 @@ def resume(
     local = not given.configuration.client.addresses
     changed = None if pipeline is None else _changed(given, pipeline, local=local, parallelism=parallelism)
     chosen = chosen_id(job_id)
+    allowed = {"allow_non_restored_state": True} if allow_non_restored else {}
+    allowed |= {"allow_incompatible_state": True} if allow_incompatible else {}
     with open_connection(given) as cluster:
         ended = cluster.job(job)
 
@@ -66,7 +75,7 @@ def resume(
                 ended.job_id,
                 changed,
                 job_id=chosen,
-                restore={"allow_non_restored_state": True} if allow_non_restored else {},
+                restore=allowed,
                 priority=priority,
                 client_heartbeat_timeout=heartbeat,
                 upload=not local,
@@ -92,6 +101,7 @@ def _changed(given: Given, pipeline: Path, *, local: bool, parallelism: int | No
         parallelism=parallelism,
         savepoint=None,
         allow_non_restored=False,
+        allow_incompatible=False,
         api=None,
     )
 

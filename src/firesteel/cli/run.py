@@ -57,6 +57,12 @@ def submission_options(function: Any) -> Any:
             help="Leave out what the savepoint has and the job has not.",
         ),
         click.option(
+            "--allow-incompatible-state",
+            "allow_incompatible",
+            is_flag=True,
+            help="Start although the savepoint's state does not fit the queries; their rows may be wrong.",
+        ),
+        click.option(
             "--api", type=click.Choice(["auto", "connect", "classic"]), help="For a script: which PySpark API it needs."
         ),
         click.option("--priority", type=int, default=0, help="Jobs with a higher one get an engine first."),
@@ -103,6 +109,7 @@ def run(
     parallelism: int | None,
     savepoint: str | None,
     allow_non_restored: bool,
+    allow_incompatible: bool,
     api: str | None,
     priority: int,
     job_id: str | None,
@@ -136,6 +143,7 @@ def run(
         parallelism=parallelism,
         savepoint=savepoint,
         allow_non_restored=allow_non_restored,
+        allow_incompatible=allow_incompatible,
         api=api,
         spark=spark,
     )
@@ -175,6 +183,7 @@ def prepared(
     parallelism: int | None,
     savepoint: str | None,
     allow_non_restored: bool,
+    allow_incompatible: bool,
     api: str | None,
     spark: Mapping[str, str] = MappingProxyType({}),
 ) -> JobGraph:
@@ -195,9 +204,10 @@ def prepared(
         settings["restore"] = {
             "path": absolute(savepoint) if local else savepoint,
             "allow_non_restored_state": allow_non_restored,
+            "allow_incompatible_state": allow_incompatible,
         }
-    elif allow_non_restored:
-        raise click.UsageError("-n goes with -s PATH")
+    elif allow_non_restored or allow_incompatible:
+        raise click.UsageError(f"{'-n' if allow_non_restored else '--allow-incompatible-state'} goes with -s PATH")
     if spark:
         settings["spark"] = {**spark, **graph.settings.spark}
     if local:

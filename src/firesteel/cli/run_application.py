@@ -37,6 +37,7 @@ def run_application(
     parallelism: int | None,
     savepoint: str | None,
     allow_non_restored: bool,
+    allow_incompatible: bool,
     api: str | None,
     priority: int,
     job_id: str | None,
@@ -58,6 +59,7 @@ def run_application(
         parallelism=parallelism,
         savepoint=savepoint,
         allow_non_restored=allow_non_restored,
+        allow_incompatible=allow_incompatible,
         api=api,
     )
     chosen = chosen_id(job_id)

@@ -103,7 +103,11 @@ def restore(spec: AttemptSpec, log: EventLog) -> bool:
     log.emit("phase", phase="restoring")
     sinks = {s.name: SinkPlaces.of(s, checkpoint_location(s, spec)) for s in spec.graph.sinks}
     restored = restore_savepoint(
-        wanted.path, spec.attempt.job_id, sinks, allow_non_restored_state=wanted.allow_non_restored_state
+        wanted.path,
+        spec.attempt.job_id,
+        sinks,
+        graph=None if wanted.allow_incompatible_state else spec.graph,
+        allow_non_restored_state=wanted.allow_non_restored_state,
     )
     for sink in restored:
         after = f"goes on after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"

@@ -265,6 +265,8 @@ class SavepointRestore(Model):
     """Its directory: an absolute path, or a URL."""
     allow_non_restored_state: bool = False
     """The state of sinks that this job does not have may be left behind."""
+    allow_incompatible_state: bool = False
+    """Start although the state does not fit the queries. Their rows may be wrong."""
 
 
 class Settings(Model):

@@ -1,7 +1,7 @@
 """Which state a streaming query keeps, as far as its text tells: what it groups by, joins on and counts.
 
-Comparing two texts needs one spelling: aliases of tables give way to their names, positions and aliases in GROUP BY to what they
-stand for, and identifiers lose their case.
+Comparing two texts needs one spelling: aliases of tables give way to their names, positions and aliases in GROUP BY to what
+they stand for, and identifiers lose their case.
 """
 
 from __future__ import annotations

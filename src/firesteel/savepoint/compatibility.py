@@ -87,21 +87,28 @@ def _query(before: JobGraph | None, new: JobGraph, sink: Sink, state: SavedState
 
 def _operators(shape: Shape, old: Shape | None, state: SavedState, sink: str) -> Iterator[Finding]:
     """Operators that came or went. Code may keep state too, so what the graph lacks is certain only without any."""
+    if not state.complete:
+        yield Finding(Level.UNKNOWN, sink, "its state is written in a way that is not known here")
+        return
     saved = Counter(KINDS[o.name] for o in state.operators if o.name in KINDS)
     kept = Counter(k.kind for _, k in shape.kept)
-    for kind in (kept - saved).keys():
+    for kind in kept - saved:
         vertex = [v for v, k in shape.kept if k.kind is kind][-1]
         yield Finding(Level.NOT, vertex, f"its {kind} is new, and the savepoint has no state for it")
     if shape.unclear:
         return
-    for kind in (saved - kept).keys():
+    for kind in saved - kept:
         at = next((v for v, k in (old.kept if old else ()) if k.kind is kind), sink)
-        yield Finding(Level.NOT, at, f"the savepoint has the state of a {kind} that the query no longer has")
+        yield Finding(Level.NOT, at, f"the savepoint has the state of {_a(kind)} that the query no longer has")
     for operator in state.operators:
         if operator.name not in KINDS:
             yield Finding(
                 Level.NOT, sink, f"the savepoint has state of code ({operator.name}) that the query no longer has"
             )
+
+
+def _a(kind: StateKind) -> str:
+    return f"{'an' if kind is StateKind.AGGREGATION else 'a'} {kind}"
 
 
 def _same_operators(old: Shape, new: Shape, state: SavedState) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
-"""What the checkpoint of a query says about its state: operators, the columns of their keys and values, and the settings that hold.
+"""What the checkpoint of a query says about its state: operators, the columns of their keys and values, the settings that hold.
 
 As Spark 4.3 writes it: `state/<operator>/_metadata/metadata` (or `_metadata/v2/<batch>`) names the operator and its stores,
-`state/<operator>/<partition>[/<store>]/_metadata/schema` has the columns, `offsets/<batch>` the settings. `saved_state` does the
-looking; the rest is pure.
+`state/<operator>/<partition>[/<store>]/_metadata/schema` has the columns, `offsets/<batch>` the settings. `saved_state` looks
+by what it is given to look with; the rest is pure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 _OPERATOR = re.compile(r"state/(\d+)/_metadata/(?:metadata|v2/(\d+))")
 _SCHEMA = re.compile(r"state/(\d+)/(\d+)/(?:([^/]+)/)?_metadata/schema")
+_STATE = re.compile(r"state/(\d+)/")
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 DEFAULT_STORE = "default"
@@ -47,6 +48,8 @@ class SavedState:
     """What is known of the state of one query."""
 
     operators: tuple[SavedOperator, ...] = ()
+    complete: bool = True
+    """Every operator of the checkpoint could be read."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Those that Spark keeps with the checkpoint: they hold, whatever a later query sets."""
 
@@ -80,7 +83,8 @@ def saved_state(names: Iterable[str], batch: int, read: Callable[[str], bytes | 
         if (match := _SCHEMA.fullmatch(name)) and match[2] == "0" and (store := parse_schema(read(name) or b"")):
             stores.setdefault(int(match[1]), {})[match[3] or DEFAULT_STORE] = store
     found = tuple(SavedOperator(o.number, o.name, stores.get(n, {})) for n, o in sorted(operators.items()))
-    return SavedState(found, parse_settings(_text(read(f"offsets/{batch}"))))
+    numbers = {int(m[1]) for name in there if (m := _STATE.match(name))}
+    return SavedState(found, numbers == operators.keys(), parse_settings(_text(read(f"offsets/{batch}"))))
 
 
 def _text(raw: bytes | None) -> str:

@@ -13,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firesteel.errors import FiresteelError, InvalidPipelineError, Problem, SavepointError
+from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint import outputs
+from firesteel.savepoint.compatibility import judge
 from firesteel.savepoint.files import Place, copy_files, sums
+from firesteel.savepoint.fit import refusal
+from firesteel.savepoint.fit import saved as saved_states
 from firesteel.savepoint.manifest import (
     CHECKPOINT,
     COPYING,
@@ -44,9 +48,16 @@ class RestoredSink:
 
 
 def restore(
-    path: str, job_id: JobID, sinks: Mapping[str, SinkPlaces], *, allow_non_restored_state: bool = False
+    path: str,
+    job_id: JobID,
+    sinks: Mapping[str, SinkPlaces],
+    *,
+    graph: JobGraph | None = None,
+    allow_non_restored_state: bool = False,
 ) -> list[RestoredSink]:
     """Make the checkpoints of a job's sinks from the savepoint at `path`; empty when that was done before.
+
+    With a `graph`, the state in the savepoint has to fit it.
 
     Raises:
         InvalidPipelineError: there is no savepoint that fits this job; nothing was changed.
@@ -59,6 +70,10 @@ def restore(
         location, manifest = open_position(location)
         data = Place.at(location, "the savepoint").below(manifest.data)
         _check_sinks(location, manifest, sinks, allow_non_restored_state)
+        if graph is not None:
+            verdict = judge(manifest.graph, graph, saved_states(location, manifest), allow_non_restored_state=True)
+            if verdict.refusals:
+                raise refusal(location, verdict)
         pairs = [(t, manifest.sinks[t.name]) for t in targets if t.state != DONE and t.name in manifest.sinks]
         staying = [(t, s) for t, s in pairs if manifest.trigger_id == TRIGGER and t.goes_on_in_place(s)]
         left = [pair for pair in pairs if pair not in staying]

@@ -34,6 +34,27 @@ def retain(location: str, request: SavepointRequest) -> None:
     Place.at(location, "the checkpoint").write(NOTE, request.to_bytes())
 
 
+def note_at(location: str) -> tuple[str, SavepointRequest | None]:
+    """Where the job at `location` stands: itself with the note of an ended stream, or a savepoint, for which there is none.
+
+    Looks and changes nothing.
+
+    Raises:
+        SavepointError: a note cannot be read.
+    """
+    for _ in range(_LONGEST_CHAIN):
+        place = Place.at(location, "the savepoint")
+        raw = None if place.read(MANIFEST) is not None else place.read(NOTE)
+        if raw is None:
+            return location, None
+        request = SavepointRequest.from_bytes(raw, location, NOTE)
+        before = _restored_from(request)
+        if before is None or _was_restored(request):
+            return location, request
+        location = before
+    raise SavepointError(f"{_LONGEST_CHAIN} jobs that never started come before the savepoint {location}")
+
+
 def open_position(location: str) -> tuple[str, Manifest]:
     """The savepoint at `location`, or that of the ended stream whose checkpoint is there; and where it is.
 
@@ -42,21 +63,14 @@ def open_position(location: str) -> tuple[str, Manifest]:
     Raises:
         SavepointError: there is neither.
     """
-    for _ in range(_LONGEST_CHAIN):
-        place = Place.at(location, "the savepoint")
-        try:
-            raw = None if place.read(MANIFEST) is not None else place.read(NOTE)
-            if raw is None:
-                _check_ended(location, place)
-                return location, find(location)
-            request = SavepointRequest.from_bytes(raw, location, NOTE)
-            before = _restored_from(request)
-            if before is None or _was_restored(request):
-                return location, take_ended(location, request)
-        except OSError as error:
-            raise SavepointError(f"the savepoint {location} cannot be read: {error}") from error
-        location = before
-    raise SavepointError(f"{_LONGEST_CHAIN} jobs that never started come before the savepoint {location}")
+    try:
+        location, request = note_at(location)
+        if request is not None:
+            return location, take_ended(location, request)
+        _check_ended(location, Place.at(location, "the savepoint"))
+        return location, find(location)
+    except OSError as error:
+        raise SavepointError(f"the savepoint {location} cannot be read: {error}") from error
 
 
 def _check_ended(location: str, place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -37,6 +38,10 @@ class Verdict:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.level is Level.NOT)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Verdict:
+        return Verdict(tuple(Finding(Level(f["level"]), f["vertex"], f["text"]) for f in data["findings"]))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_t
 from firesteel.rest.native.graph_limits import longest_value
 from firesteel.rest.native.workers import TookTooLongError, Workers
 from firesteel.sandbox.policy import SandboxPolicy
+from firesteel.savepoint.verdict import Verdict
 from firesteel.types import JobID
 
 SMALL = 16_384
@@ -81,6 +82,21 @@ class GraphChecks:
         policy = self._policy()
         sandbox = policy.foreign(owner) if policy is not None else None
         return sandbox.to_json() if sandbox is not None else None
+
+    async def fit_of_savepoint(self, owner: str, path: str, graph: Mapping[str, Any]) -> Verdict | None:
+        """Whether a graph (plain JSON) can go on from what stands at `path`; None when that cannot be told from here.
+
+        Raises:
+            RateLimitedError: enough places of this owner are being looked at.
+        """
+        try:
+            sandbox = await asyncio.to_thread(self._sandbox, owner)
+            found = await self._places.run(
+                owner, {"work": "fit", "path": path, "graph": dict(graph), "sandbox": sandbox}
+            )
+        except TookTooLongError:
+            return None
+        return Verdict.from_json(found["result"]) if "result" in found else None
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)

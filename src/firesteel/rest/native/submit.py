@@ -6,6 +6,7 @@ Flink's own client sends a serialised Java program to the same path. It is told 
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -46,10 +47,13 @@ from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.savepoint_places import check_restore_place
 from firesteel.rest.security.spark_settings import refused_settings
 from firesteel.sandbox.owners import owner_directory
+from firesteel.savepoint.fit import refusal
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.types import JobID, is_job_id, new_job_id
+
+logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["jobs"])
 
@@ -208,6 +212,8 @@ async def accept(
         path = graph.settings.restore.path
         await in_thread(check_restore_place, context.configuration, path)
         await _check_savepoint(context, caller, path)
+    if graph.settings.restore is not None and not known:
+        await _check_state(context, caller, graph, plain)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
         await _keep_files(context, caller, plain)
     owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
@@ -309,6 +315,20 @@ async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> N
             field="settings.restore.path",
         )
         raise InvalidPipelineError([problem]) from None
+
+
+async def _check_state(context: RestContext, caller: Caller, graph: JobGraph, as_json: dict[str, Any]) -> None:
+    """The state fits the queries (I31). What cannot be read here is for the driver to say, before it starts them."""
+    restore = graph.settings.restore
+    assert restore is not None
+    if restore.allow_incompatible_state:
+        logger.warning(
+            "%s starts '%s' from %s, whether its state fits or not", caller.principal.name, graph.name, restore.path
+        )
+        return
+    verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, as_json)
+    if verdict is not None and verdict.refusals:
+        raise refusal(restore.path, verdict)
 
 
 async def _is_kept_checkpoint(context: RestContext, caller: Caller, path: str) -> bool:

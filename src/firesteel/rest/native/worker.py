@@ -79,10 +79,22 @@ def _savepoint(request: Mapping[str, Any]) -> Any:
     return {"job_id": confined(sandbox, lambda: find(request["path"])).job_id}
 
 
+def _fit(request: Mapping[str, Any]) -> Any:
+    from firesteel.jobgraph.model import JobGraph
+    from firesteel.sandbox.rules import Sandbox
+    from firesteel.sandbox.thread import confined
+    from firesteel.savepoint.fit import fit_at, read_position
+
+    sandbox = Sandbox.from_json(request["sandbox"]) if request.get("sandbox") else None
+    position = confined(sandbox, lambda: read_position(request["path"]))
+    return fit_at(position, JobGraph.model_validate(request["graph"])).to_json()
+
+
 _WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "graph-json": _graph_of_json,
     "graph-yaml": _graph_of_yaml,
     "savepoint": _savepoint,
+    "fit": _fit,
 }
 
 
