@@ -24,8 +24,8 @@ def alice(desk: Desk) -> Client:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return savepoint(tmp_path / "savepoint", ONE)
+def path(desk: Desk) -> str:
+    return savepoint(Path(desk.context.configuration.state.savepoints_dir) / "savepoint-1", ONE)
 
 
 def test_graph_that_fits_is_accepted(alice: Client, path: str) -> None:

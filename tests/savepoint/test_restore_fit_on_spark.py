@@ -32,7 +32,7 @@ def counting(root: Path, key: str, out: str, **settings: Any) -> dict[str, Any]:
     return {
         "name": "counting",
         "mode": "streaming",
-        "settings": settings,
+        "settings": {"spark": {"spark.sql.shuffle.partitions": "1"}, **settings},
         "vertices": [
             {
                 "kind": "source",
@@ -69,7 +69,7 @@ def test_another_grouping_key_of_the_same_type_is_refused_before_anything_starts
     assert cluster.run_graph(first).record.status is JobStatus.FINISHED
     place = str(tmp_path / "savepoint")
     prepare(place, SavepointRequest.of(first, new_job_id(), "t", {"out": str(tmp_path / "progress-first")}))
-    take(place)
+    take(place, alive=None)
     events(tmp_path / "in", 10)  # the window of minute 0 is over
 
     refused = cluster.run_graph(parse_graph(counting(tmp_path, "user", "refused", restore={"path": place})))

@@ -183,7 +183,7 @@ def prepared(
     parallelism: int | None,
     savepoint: str | None,
     allow_non_restored: bool,
-    allow_incompatible: bool,
+    allow_incompatible: bool = False,
     api: str | None,
     spark: Mapping[str, str] = MappingProxyType({}),
 ) -> JobGraph:
