@@ -56,6 +56,44 @@ def counting(root: Path, key: str, out: str, **settings: Any) -> dict[str, Any]:
     }
 
 
+CODE = """
+from pyspark.sql import functions as F
+
+
+def by(events, key):
+    counts = events.groupBy(F.window("ts", "1 minute"), F.col(key)).count()
+    return counts.select(F.col("window.start").alias("at"), F.col(key).alias("who"), F.col("count").alias("n"))
+"""
+
+
+def by_code(root: Path, key: str, out: str, **settings: Any) -> dict[str, Any]:
+    (root / "counting_code.py").write_text(CODE)
+    graph = counting(root, key, out, artifacts={"py_files": [str(root / "counting_code.py")]}, **settings)
+    function = {"function": "counting_code:by", "inputs": ["events"], "args": {"key": key}}
+    graph["vertices"][1] = {"kind": "python", "name": "counts", **function}
+    return graph
+
+
+def test_code_that_groups_by_another_key_is_refused_by_its_plan(cluster: Cluster, tmp_path: Path) -> None:
+    events(tmp_path / "in", 0)
+    first = parse_graph(by_code(tmp_path, "page", "first"))
+    assert cluster.run_graph(first).record.status is JobStatus.FINISHED
+    place = str(tmp_path / "savepoint")
+    prepare(place, SavepointRequest.of(first, new_job_id(), "t", {"out": str(tmp_path / "progress-first")}))
+    take(place, alive=None)
+    refused = cluster.run_graph(parse_graph(by_code(tmp_path, "user", "refused", restore={"path": place})))
+    assert refused.record.status is JobStatus.FAILED
+    assert refused.record.failure is not None
+    assert refused.record.failure.kind is FailureKind.INVALID_PIPELINE
+    assert (
+        "it goes by window, user, and its state in the savepoint goes by window, page" in refused.record.failure.message
+    )
+    events(tmp_path / "in", 10)
+    again = cluster.run_graph(parse_graph(by_code(tmp_path, "page", "again", restore={"path": place})))
+    assert again.record.status is JobStatus.FINISHED, again.record.failure
+    assert keys_in(tmp_path / "again") == {"p"}
+
+
 def keys_in(directory: Path) -> set[str]:
     # Spark's own files; its log is beside them.
     return {row for file in directory.glob("*.parquet") for row in pq.read_table(file).column("who").to_pylist()}

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from firesteel.jobgraph import parse_graph
+from firesteel.jobgraph.state_sql import StateKind
 from firesteel.savepoint.compatibility import judge
 from firesteel.savepoint.evidence import Column, SavedOperator, SavedState, SavedStore, parse_schema, saved_state
+from firesteel.savepoint.plan_text import kept_by_plan
 from firesteel.savepoint.verdict import Level, Verdict
 
 COUNTED = "SELECT window.start, page, count(*) AS c, sum(n) AS s FROM events GROUP BY window(ts, '1 minute'), page"
@@ -167,6 +169,63 @@ def test_query_in_place_of_code_is_compared_with_the_columns_of_the_state() -> N
     [refused] = verdict(code(), pipeline(COUNTED.replace("page", "user")), AGGREGATION).refusals
     assert refused.vertex == "counts"
     assert refused.text.endswith("its state in the savepoint goes by window, page")
+
+
+PLAN = """== Parsed Logical Plan ==
+'Aggregate ['window('ts, 1 minute), 'KEY], ['window.start, 'KEY, 'count(1) AS c#10, 'sum('n) AS s#11]
++- 'UnresolvedRelation [ev], [], false
+
+== Analyzed Logical Plan ==
+start: timestamp, KEY: string, c: bigint, s: bigint
+~Aggregate [window#14-T60000ms, KEY#1], [window#14-T60000ms.start AS start#15, KEY#1, count(1) AS c#10L, sum(n#3L) AS s#11L]
++- ~Project [named_struct(start, knownnullable(precisetimestampconversion(0, LongType, TimestampType)), end, 1) AS window#14]
+   +- ~Filter isnotnull(ts#0-T60000ms)
+      +- ~SubqueryAlias ev
+         +- View (`ev`, [ts#0-T60000ms, page#1, user#2, n#3L])
+            +- ~EventTimeWatermark 7cf39dc5-5d59-4e89-a36f-0d0dd23f6dc2, ts#0: timestamp, 1 minutes
+               +- StreamingRelation FileSource[in], [ts#0, page#1, user#2, n#3L], name=<Unassigned>
+
+== Optimized Logical Plan ==
+org.apache.spark.sql.AnalysisException: Queries with streaming sources must be executed with writeStream.start()
+"""
+JOINED = """== Analyzed Logical Plan ==
+page: string
+~Project [page#1]
++- ~Join Inner, (page#1 = page#9)
+   :- ~EventTimeWatermark x
+   :  +- StreamingRelation FileSource[in], [ts#0]
+   +- ~Deduplicate [page#9, user#10]
+      +- StreamingRelation FileSource[in2], [ts#8]
+"""
+
+
+def test_code_is_compared_by_the_plan_that_it_made() -> None:
+    """As Spark 4.3 explains it."""
+    before = parse_graph(code()).model_dump(mode="json", by_alias=True, exclude_none=True)
+    states: dict[str, SavedState | None] = {"out": SavedState((AGGREGATION,), True, CONF)}
+
+    def by(plan: str) -> Verdict:
+        kept = kept_by_plan(plan)
+        assert kept is not None
+        return judge(before, parse_graph(code("m:g")), states, plans={"out": kept})
+
+    assert by(PLAN.replace("KEY", "page")).level is Level.CHANGES  # it is another function
+    [refused] = by(PLAN.replace("KEY", "user")).refusals
+    assert (refused.vertex, refused.text) == (
+        "counts",
+        "it goes by window, user, and its state in the savepoint goes by window, page",
+    )
+    refused = by(JOINED).refusals[0]
+    assert "is new" in refused.text
+
+
+def test_plan_tells_streams_from_tables_and_says_nothing_of_state_of_code() -> None:
+    kept = kept_by_plan(JOINED)
+    assert kept is not None
+    assert [k.kind for k in kept] == [StateKind.DEDUPLICATION, StateKind.JOIN]
+    assert kept_by_plan(JOINED.replace("StreamingRelation FileSource[in2]", "Relation [x]")) == ()
+    assert kept_by_plan(JOINED.replace("~Deduplicate", "~FlatMapGroupsInPandasWithState")) is None
+    assert kept_by_plan("== Physical Plan ==\n") is None
 
 
 def test_state_of_code_that_went_does_not_fit() -> None:

@@ -17,10 +17,14 @@ from firesteel.driver.checkpoints import checkpoint_location
 from firesteel.driver.stop import StopSwitch
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval
+from firesteel.jobgraph.state_shape import shape_of
+from firesteel.jobgraph.state_sql import KeptState
 from firesteel.savepoint import writer
 from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
+from firesteel.savepoint.plan_text import kept_by_plan
 from firesteel.savepoint.restore import restore as restore_savepoint
 from firesteel.sinks.store import locate, open_store
+from firesteel.spark.analysed import analysed
 from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark.session import EngineSession
 
@@ -53,7 +57,7 @@ def run(
     queries: dict[str, Any] = {}
     try:
         refuse_live_outputs(spec)
-        restored = restore(spec, log)
+        restored = restore(spec, log, compiled)
         log.emit("phase", phase="running")
         refuse_foreign_outputs(spec)
         stream_facts.tell_origins(spec, log, restored=restored)
@@ -91,7 +95,7 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
         return committed.get(sink.name, checkpoints.NONE)
 
 
-def restore(spec: AttemptSpec, log: EventLog) -> bool:
+def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph) -> bool:
     """Make the checkpoints of a job that is to go on from a savepoint; False when an earlier attempt has done so.
 
     Raises:
@@ -107,12 +111,24 @@ def restore(spec: AttemptSpec, log: EventLog) -> bool:
         spec.attempt.job_id,
         sinks,
         graph=None if wanted.allow_incompatible_state else spec.graph,
+        plans=lambda: _plans(spec.graph, compiled),
         allow_non_restored_state=wanted.allow_non_restored_state,
     )
     for sink in restored:
         after = f"goes on after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"
         log.emit("note", text=f"sink '{sink.name}' {after}" + (f"; {sink.note}" if sink.note else ""))
     return bool(restored)
+
+
+def _plans(graph: JobGraph, compiled: CompiledGraph) -> dict[str, tuple[KeptState, ...]]:
+    """What the queries keep whose state is made by code, by sink."""
+    found: dict[str, tuple[KeptState, ...]] = {}
+    for sink in graph.sinks:
+        if shape_of(graph, sink).unclear and (text := analysed(compiled.frames[sink.name])):
+            kept = kept_by_plan(text)
+            if kept is not None:
+                found[sink.name] = kept
+    return found
 
 
 def _file_output(sink: Sink) -> str | None:

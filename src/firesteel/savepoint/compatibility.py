@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,6 +38,7 @@ def judge(
     new: JobGraph,
     states: Mapping[str, SavedState | None],
     *,
+    plans: Mapping[str, tuple[KeptState, ...]] = MappingProxyType({}),
     allow_non_restored_state: bool = False,
 ) -> Verdict:
     """Whether the queries of `new` can go on from a savepoint.
@@ -43,6 +46,7 @@ def judge(
     Args:
         old: the graph of the savepoint, as its manifest has it.
         states: the saved state of each sink; None for a query that had committed nothing.
+        plans: what the queries of sinks keep, as Spark says: for those whose graph has code.
     """
     before = _graph(old)
     findings: list[Finding] = []
@@ -55,7 +59,7 @@ def judge(
         if sink.name not in states:
             findings.append(Finding(Level.CHANGES, sink.name, "the savepoint has no such sink; it starts from nothing"))
         elif (state := states[sink.name]) is not None:
-            findings += _query(before, new, sink, state)
+            findings += _query(before, new, sink, state, plans.get(sink.name))
     return Verdict(tuple(dict.fromkeys(findings)))
 
 
@@ -66,14 +70,21 @@ def _graph(plain: Mapping[str, Any]) -> JobGraph | None:
         return None
 
 
-def _query(before: JobGraph | None, new: JobGraph, sink: Sink, state: SavedState) -> Iterator[Finding]:
+def _query(
+    before: JobGraph | None, new: JobGraph, sink: Sink, state: SavedState, planned: tuple[KeptState, ...] | None
+) -> Iterator[Finding]:
     shape = shape_of(new, sink)
+    if shape.unclear and planned is not None:
+        at = shape.unclear[-1][0]
+        shape = replace(shape, kept=tuple((at, kept) for kept in planned), unclear=())
+    else:
+        planned = None
     old_sink = next((s for s in before.sinks if s.name == sink.name), None) if before else None
     old = shape_of(before, old_sink) if before and old_sink else None
     for vertex, why in shape.unclear:
         yield Finding(Level.UNKNOWN, vertex, f"{why}: its state is looked at when the query starts")
     found = [*_operators(shape, old, state, sink.name)]
-    if old is not None and not found and not old.unclear and not shape.unclear:
+    if old is not None and not found and not old.unclear and not shape.unclear and planned is None:
         found = [*_same_operators(old, shape, state)]
     elif not found:
         found = [*_columns(shape, state)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firesteel.errors import FiresteelError, InvalidPipelineError, Problem, SavepointError
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobgraph.state_sql import KeptState
 from firesteel.savepoint import outputs
 from firesteel.savepoint.compatibility import judge
 from firesteel.savepoint.files import Place, copy_files, sums
@@ -53,11 +54,12 @@ def restore(
     sinks: Mapping[str, SinkPlaces],
     *,
     graph: JobGraph | None = None,
+    plans: Callable[[], Mapping[str, tuple[KeptState, ...]]] = dict,
     allow_non_restored_state: bool = False,
 ) -> list[RestoredSink]:
     """Make the checkpoints of a job's sinks from the savepoint at `path`; empty when that was done before.
 
-    With a `graph`, the state in the savepoint has to fit it.
+    With a `graph`, the state in the savepoint has to fit it. `plans` is asked for what Spark knows of its code.
 
     Raises:
         InvalidPipelineError: there is no savepoint that fits this job; nothing was changed.
@@ -71,7 +73,8 @@ def restore(
         data = Place.at(location, "the savepoint").below(manifest.data)
         _check_sinks(location, manifest, sinks, allow_non_restored_state)
         if graph is not None:
-            verdict = judge(manifest.graph, graph, saved_states(location, manifest), allow_non_restored_state=True)
+            states = saved_states(location, manifest)
+            verdict = judge(manifest.graph, graph, states, plans=plans(), allow_non_restored_state=True)
             if verdict.refusals:
                 raise refusal(location, verdict)
         pairs = [(t, manifest.sinks[t.name]) for t in targets if t.state != DONE and t.name in manifest.sinks]
