@@ -161,3 +161,16 @@ def test_unwritable_output_of_a_real_attempt_names_the_vertex(tmp_path: Path) ->
     assert files is not None
     with pytest.raises(OutputError, match=r"afile/t' cannot be written: Not a directory"):
         opened(sink, lambda: files.begin(1))
+
+
+def test_state_of_another_query_is_one_sentence_and_no_fault_of_the_code() -> None:
+    """Otherwise a restart strategy would try it again, and again."""
+    said = (
+        "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match the existing one." + 15 * "\nx"
+    )
+    failure = classify(RuntimeError(said), "out")
+    assert failure.kind is FailureKind.INVALID_PIPELINE
+    assert failure.message == (
+        "the state of sink 'out' does not fit its query (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE): start without it, or with "
+        "the query that it is of"
+    )

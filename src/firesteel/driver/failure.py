@@ -12,6 +12,16 @@ from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError,
 from firesteel.failure import Failure, FailureKind
 from firesteel.spark.operation import error_class
 
+_STATE_CLASSES = (
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+)
+"""What Spark says when it starts a query on the state of another one."""
 _DATA_CLASSES = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -65,6 +75,12 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
         return Failure(FailureKind.OUT_OF_MEMORY, text, vertex, kind, trace)
     if "StatusCode.UNAVAILABLE" in str(error) or "SESSION_CHANGED" in kind or "RETRIES_EXCEEDED" in kind:
         return Failure(FailureKind.ENGINE_LOST, text, error_class=kind)
+    if kind.split(".")[0] in _STATE_CLASSES:
+        where = f"sink '{vertex}'" if vertex else "a sink"
+        message = (
+            f"the state of {where} does not fit its query ({kind}): start without it, or with the query that it is of"
+        )
+        return Failure(FailureKind.INVALID_PIPELINE, message, vertex, kind)
     if kind.split(".")[0] in _DATA_CLASSES:
         return Failure(FailureKind.DATA, _with_cause(text, error), vertex, kind, trace)
     name = type(error).__name__
