@@ -10,6 +10,8 @@ from tests.rest.desk import ADMIN, Client, Desk
 from tests.rest.native_people import ALICE, BOB, ONE
 from tests.savepoint.saved_counts import OTHER, counts, savepoint
 
+from firesteel.sandbox.owners import below
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
@@ -25,7 +27,7 @@ def alice(desk: Desk) -> Client:
 
 @pytest.fixture
 def path(desk: Desk) -> str:
-    return savepoint(Path(desk.context.configuration.state.savepoints_dir) / "savepoint-1", ONE)
+    return savepoint(Path(below(desk.context.configuration.state.savepoints_dir, "alice")) / "savepoint-1", ONE)
 
 
 def test_graph_that_fits_is_accepted(alice: Client, path: str) -> None:
