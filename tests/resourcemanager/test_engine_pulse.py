@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,33 @@ def test_process_that_computes_is_told_from_one_that_hangs(
         child.kill()
         child.wait()
     assert ProcessIdentity(os.getpid(), "0").cpu_seconds() is None
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processor time is read from /proc")
+def test_process_that_worked_before_its_last_answer_and_hangs_now_does_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, True, False])
+    monkeypatch.setattr(launcher, "healthy", lambda _: next(answers))
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    process = ProcessIdentity.of(child.pid)
+    assert process is not None
+    record = EngineRecord("e", EngineSpec("local[1]"), "localhost", 1, process=process)
+
+    async def looks() -> list[Health]:
+        provider = LocalEngineProvider(EngineDirectory(tmp_path), LaunchOptions(tmp_path))
+        try:
+            seen = [await provider.health(record)]
+            async with asyncio.timeout(60):
+                while (process.cpu_seconds() or 0) < 0.5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            process.signal(signal.SIGSTOP)
+            return [*seen, await provider.health(record), await provider.health(record)]
+        finally:
+            await provider.close()
+
+    try:
+        assert asyncio.run(looks())[1:] == [WELL, SILENT]
+    finally:
+        child.kill()
+        child.wait()

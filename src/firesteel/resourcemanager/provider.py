@@ -242,18 +242,21 @@ class LocalEngineProvider:
             return Health.SILENT if time.time() - record.started_at < PID_SECONDS else Health.GONE
         if not record.process.alive:
             return Health.GONE
+        used = record.process.cpu_seconds()
         if launcher.healthy(record):
+            self._used.pop(record.engine_id, None)
             return Health.WELL
-        return Health.BUSY if self._works(record.engine_id, record.process) else Health.SILENT
+        return Health.BUSY if self._works(record.engine_id, record.process, used) else Health.SILENT
 
-    def _works(self, engine_id: str, process: ProcessIdentity) -> bool:
-        """Whether the process has had the processor since the last look at one that did not answer."""
-        used = process.cpu_seconds()
-        before = self._used.get(engine_id)
-        if used is None:
+    def _works(self, engine_id: str, process: ProcessIdentity, used: float | None) -> bool:
+        """Whether the process has had the processor since the last look that it left without an answer, or else since this
+        one began, at which it had `used` so much."""
+        now = process.cpu_seconds()
+        if used is None or now is None:
             return False
-        self._used[engine_id] = used
-        return before is not None and used - before >= WORKING_SECONDS
+        before = self._used.get(engine_id, used)
+        self._used[engine_id] = now
+        return now - before >= WORKING_SECONDS
 
     async def last_words(self, record: EngineRecord) -> str:
         directory = self._shared if record.shared else self._directory
