@@ -231,6 +231,8 @@ def configuration() -> Configuration:
         "engine.master": "local[2]",
         # The tests' writes are tiny: 200 shuffle partitions would be most of the time.
         "spark.sql.shuffle.partitions": "4",
+        # Jobs of the tests sleep by calling Java, which takes no processor and no Python worker.
+        "spark.sql.restrictedMode.enabled": "false",
     }
     return load_configuration(
         overrides=overrides, environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}

@@ -109,14 +109,6 @@ def test_no_spelling_of_a_command_runs_where_a_query_is_expected(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("query", [*RUNNING, *SPELLED_OTHERWISE])
-def test_an_engine_runs_no_program_and_calls_no_java_for_a_query(session: EngineSession, query: str) -> None:
-    """S39"""
-    with pytest.raises(Exception, match="SQL_RESTRICTED_MODE"):
-        session.sql(as_query(query), {}).collect()
-
-
-@pytest.mark.spark
 def test_queries_mean_in_parentheses_what_they_mean_without(session: EngineSession) -> None:
     for query, rows in (
         ("SELECT a FROM VALUES (2), (3), (1) t(a) ORDER BY a DESC; -- the end \\", [3, 2, 1]),

@@ -152,6 +152,7 @@ class Rounds:
         self.options = {
             "data.dir": str(root / "data"),
             "engine.master": "local[2]",
+            "spark.sql.restrictedMode.enabled": "false",
             "engine.max": "1",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.retainedJobs": "200",

@@ -36,6 +36,7 @@ class RealCluster:
             {
                 "data.dir": str(self.root / "data"),
                 "engine.master": "local[2]",
+                "spark.sql.restrictedMode.enabled": "false",
                 "engine.max": "1",
                 "spark.sql.shuffle.partitions": "2",
                 "high-availability.lease-duration": f"{LEASE:g} s",

@@ -47,6 +47,8 @@ OPTIONS = {
     "engine.start-timeout": "3 min",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.retainedJobs": "200",
+    # The load sleeps by calling Java, which takes no processor and no Python worker.
+    "spark.sql.restrictedMode.enabled": "false",
     "rest.rate-limit.requests-per-second": "100000",
     "rest.rate-limit.burst": "100000",
     "rest.rate-limit.submissions-per-second": "100000",
