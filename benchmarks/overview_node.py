@@ -27,6 +27,7 @@ from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.status import JobStatus
+from firesteel.stores.job_keys import JobKeys
 from firesteel.stores.secrets import NodeKeys
 
 ENDED, RUNNING = 10_000, 1_000
@@ -77,7 +78,9 @@ async def served(plane: Plane, directory: Path) -> AsyncIterator[LocalCluster]:
     blobs = BlobStore(root / "blobs", max_size=1, quota=1)
     await blobs.open()
     try:
-        async with WebMonitorEndpoint(plane.configuration, root, blobs, NodeKeys(plane.ha.store))(View(plane)):
+        async with WebMonitorEndpoint(
+            plane.configuration, root, blobs, NodeKeys(plane.ha.store), job_of_key=JobKeys(plane.ha.store)
+        )(View(plane)):
             local = find_local(plane.configuration)
             assert local is not None
             yield local

@@ -1,22 +1,25 @@
 """Ids and small frozen values that every package shares.
 
-Ids of things that Firesteel makes on an engine are derived, never drawn: whoever knows the job and the attempt knows the
-Spark session and every operation in it, so a new leader can ask the engine about them without having been told.
+Ids of things that Firesteel makes on an engine are derived, never drawn: whoever knows the attempt and its secret, which is
+written down before anything is started, knows the Spark session and every operation in it, so a new leader can ask the engine
+about them without having been told.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 JobID = NewType("JobID", str)
 """32 lower-case hex digits, chosen by the client."""
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
-_NAMESPACE = uuid.UUID("6f1b6f0e-5d0f-5f3c-9a51-66697265737f")
+ANONYMOUS_USER = "firesteel"
 
 
 def new_job_id() -> JobID:
@@ -49,14 +52,36 @@ class AttemptId:
     job_id: JobID
     number: int
 
+    def __str__(self) -> str:
+        return f"{self.job_id}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkIds:
+    """What an attempt is called on its engine. Who does not know the secret of the attempt cannot tell (S41)."""
+
+    attempt: AttemptId
+    owner: str
+    secret: str = field(repr=False)
+
+    @property
+    def user_id(self) -> str:
+        """Sessions of one owner are to Spark those of one user."""
+        return f"owner-{hashlib.sha256(self.owner.encode()).hexdigest()[:16]}" if self.owner else ANONYMOUS_USER
+
     @property
     def session_id(self) -> str:
         """The Spark session of this attempt."""
-        return str(uuid.uuid5(_NAMESPACE, f"{self.job_id}/{self.number}"))
+        return self._derived("session")
+
+    def further_session_id(self, number: int) -> str:
+        """The session that a program gets after it has stopped its own, for the second and all after it."""
+        return self._derived(f"session/{number}")
 
     def operation_id(self, vertex: str) -> str:
         """The Spark operation that executes `vertex` (a sink) in this attempt."""
-        return str(uuid.uuid5(_NAMESPACE, f"{self.job_id}/{self.number}/{vertex}"))
+        return self._derived(f"operation/{vertex}")
 
-    def __str__(self) -> str:
-        return f"{self.job_id}/{self.number}"
+    def _derived(self, what: str) -> str:
+        digest = hmac.digest(self.secret.encode(), f"{self.attempt}/{what}".encode(), "sha256")
+        return str(uuid.UUID(bytes=digest[:16], version=4))

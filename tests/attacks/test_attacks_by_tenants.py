@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import uuid
@@ -221,6 +222,16 @@ def test_the_progress_of_somebody_elses_stream_is_not_gone_on_from(
     assert theirs.status == 400, theirs
     assert "options.checkpointLocation" in theirs.text
     assert people.alice.post("/jobs", {"graph": own}).status == 202
+
+
+def test_the_job_of_somebody_elses_key_cannot_be_taken(people: People) -> None:
+    """S41: the id that a key stands for follows from a secret, so nobody can choose it first."""
+    key = "nightly-2026-11-17"
+    taken = hashlib.sha256(f"alice\0{key}".encode()).hexdigest()[:32]
+    assert people.bob.post("/jobs", {"graph": BATCH, "jobId": taken}).status == 202
+    answers = [people.alice.post("/jobs", {"graph": BATCH}, {"idempotency-key": key}) for _ in range(2)]
+    assert [answer.status for answer in answers] == [202, 202]
+    assert answers[0].json()["jobId"] == answers[1].json()["jobId"] != taken
 
 
 def test_only_an_admin_ends_the_cluster_or_disposes_of_savepoints(node: AttackedNode, people: People) -> None:

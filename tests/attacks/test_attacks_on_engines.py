@@ -13,6 +13,7 @@ import struct
 import tempfile
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,14 @@ from tests.attacks.attacked_node import (
     until,
 )
 from tests.attacks.canaries import ENVIRONMENT, MARK, canary
+from tests.attacks.test_attacks_by_queries import RUNNING, SPELLED_OTHERWISE
 
+from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.gateway import connection, connection_file
+from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.spark.query_text import as_query
+from firesteel.spark.session import EngineSession, quiet_client_logs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("attacks-on-engines")]
 
@@ -271,6 +277,34 @@ def test_names_and_arguments_run_nothing_and_reach_no_command_line(working: Work
             ["--master", "--properties-file", "--load-spark-defaults", "--class"],
             ["--master", "--properties-file", "--load-spark-defaults"],
         )
+
+
+@pytest.mark.parametrize("query", [*RUNNING, *SPELLED_OTHERWISE])
+def test_an_engine_runs_no_program_and_calls_no_java_for_a_query(working: Working, query: str) -> None:
+    """S39"""
+    quiet_client_logs()
+    session = EngineSession(working.engine.remote(str(uuid.uuid4())))
+    try:
+        with pytest.raises(Exception, match="SQL_RESTRICTED_MODE"):
+            session.sql(as_query(query), {}).collect()
+    finally:
+        session.close()
+
+
+def test_sessions_of_others_cannot_be_guessed(working: Working) -> None:
+    """S41, S22: what an attempt is called on its engine follows from a secret; who knows the job knows nothing."""
+    job = working.jobs["connect"]
+    attempt = AttemptDirectory(working.node.cluster / "jobs" / job / "attempts" / "1")
+    names = attempt.read_spec().ids
+    tags = until(lambda: " ".join(tag for j in EngineApi(working.engine).get("jobs") for tag in j.get("jobTags", ())))
+    assert f"User_{names.user_id}_Session_{names.session_id}_" in tags
+    public = uuid.UUID("6f1b6f0e-5d0f-5f3c-9a51-66697265737f")
+    assert str(uuid.uuid5(public, f"{job}/1")) not in tags
+    assert "User_firesteel_" not in tags
+    for route in routes():
+        if route.method == "GET" and not route.streams and not route.changes:
+            shown = working.people.bob.get(route.filled(jobid=job, taskmanagerid=working.engine.engine_id)).text
+            assert names.session_id not in shown
 
 
 def test_no_process_of_a_job_inherits_a_secret_of_the_node(working: Working) -> None:

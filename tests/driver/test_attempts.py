@@ -257,7 +257,7 @@ def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path)
     out = tmp_path / "out"
     running = cluster.start_graph(job(python("a", "slow", rows=4000, marker=str(tmp_path / "m")), files("o", "a", out)))
     running.wait_for(lambda e: e["type"] == "progress")
-    session = AttemptId(running.directory.job_id, 1).session_id
+    session = running.directory.attempt(1).read_spec().ids.session_id
     assert _running_spark_jobs(cluster, session) == 1
     running.job.cancel()
     run = running.result(timeout=15)

@@ -13,7 +13,7 @@ from firesteel.driver.attempt import AttemptState
 from firesteel.driver.pool import DriverPool
 from firesteel.engines.api import EngineApi
 from firesteel.jobgraph.model import JobGraph
-from firesteel.types import AttemptId
+from firesteel.types import SparkIds
 
 
 def endless() -> JobGraph:
@@ -27,7 +27,7 @@ def endless() -> JobGraph:
     )
 
 
-def seen(cluster: Cluster, attempt: AttemptId) -> list[str]:
+def seen(cluster: Cluster, attempt: SparkIds) -> list[str]:
     """All that the engine still has of the attempt."""
     api = EngineApi(cluster.engine())
     jobs = [f"job {j['jobId']}" for j in api.get("jobs") if _is_of(attempt, j["jobTags"]) and j["status"] == "RUNNING"]
@@ -35,7 +35,7 @@ def seen(cluster: Cluster, attempt: AttemptId) -> list[str]:
     return jobs + [t for t in threads if t.endswith(attempt.operation_id("o"))]
 
 
-def _is_of(attempt: AttemptId, tags: list[str]) -> bool:
+def _is_of(attempt: SparkIds, tags: list[str]) -> bool:
     return any(attempt.session_id in tag for tag in tags)
 
 
@@ -45,6 +45,7 @@ def test_nothing_runs_on_after_a_cancel_at_any_moment(cluster: Cluster, tmp_path
     async def ended_at(leader: Leader, moment: float) -> None:
         attempt = await leader.start(endless(), cluster.engine())
         await leader.runs(attempt)
+        names = leader.directory(attempt).read_spec().ids
         await asyncio.sleep(moment)
         if killed:
             driver = leader.directory(attempt).read_driver()
@@ -58,7 +59,7 @@ def test_nothing_runs_on_after_a_cancel_at_any_moment(cluster: Cluster, tmp_path
         await leader.executor.forget(attempt)
 
         async def gone() -> bool:
-            return not await asyncio.to_thread(seen, cluster, attempt)
+            return not await asyncio.to_thread(seen, cluster, names)
 
         # Spark's own account of a job that was killed comes a moment later.
         async with asyncio.timeout(15):

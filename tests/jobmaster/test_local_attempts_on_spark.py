@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import (
+    Leader,
     assert_each_once,
     fenced,
     ids,
@@ -32,6 +33,10 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, new_job_id
+
+
+def session_of(leader: Leader, attempt: AttemptId) -> str:
+    return leader.directory(attempt).read_spec().ids.session_id
 
 
 @pytest.mark.spark
@@ -110,7 +115,7 @@ def test_killed_driver_fails_and_its_work_on_spark_ends_first(cluster: Cluster, 
         async with contextlib.AsyncExitStack() as stack:
             first = await stack.enter_async_context(leading(cluster.configuration, tmp_path / "jobs"))
             attempt = await first.start(slow(4000, tmp_path), engine)
-            await until(lambda: runs_on_spark(cluster, attempt.session_id))
+            await until(lambda: runs_on_spark(cluster, session_of(first, attempt)))
             watcher = first
             if adopted:
                 await stack.aclose()
@@ -125,7 +130,7 @@ def test_killed_driver_fails_and_its_work_on_spark_ends_first(cluster: Cluster, 
             assert result.failure is not None
             assert result.failure.kind is FailureKind.KILLED
             assert ("exit code is unknown" if adopted else "killed (SIGKILL)") in result.failure.message
-            await is_gone_from_spark(cluster, attempt.session_id)
+            await is_gone_from_spark(cluster, session_of(first, attempt))
             assert first.directory(attempt).read_result() == result
 
     asyncio.run(main())
@@ -173,7 +178,7 @@ def test_cancel_of_a_driver_that_does_not_listen(cluster: Cluster, tmp_path: Pat
             assert not driver.alive
             result = await leader.executor.wait(attempt)
             assert (result.state, result.note) == (AttemptState.CANCELED, "called off while it ran")
-            await is_gone_from_spark(cluster, attempt.session_id)
+            await is_gone_from_spark(cluster, session_of(leader, attempt))
 
     asyncio.run(main())
 
@@ -274,7 +279,7 @@ def test_fence_ends_a_running_attempt_for_good(cluster: Cluster, tmp_path: Path)
                 result = await fenced(second, attempt)
                 assert (result.state, result.note) == (AttemptState.CANCELED, "called off while it ran")
                 assert not driver.alive
-                await is_gone_from_spark(cluster, attempt.session_id)
+                await is_gone_from_spark(cluster, session_of(first, attempt))
                 assert await second.executor.fence(attempt) == result
                 # The first leader wakes up, and does what it was about to do.
                 await first.executor.start(Deployment(attempt, slow(4000, tmp_path), engine))
@@ -326,7 +331,7 @@ def test_all_sessions_of_a_killed_program_end(cluster: Cluster, tmp_path: Path) 
 
             await until(printed)
             session = directory.stdout.read_text().strip()
-            assert session != attempt.session_id
+            assert session != session_of(leader, attempt)
             await until(lambda: runs_on_spark(cluster, session))
             driver = directory.read_driver()
             assert driver is not None

@@ -29,6 +29,7 @@ from firesteel.rest.logs import JobLogs
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_keys import job_id_of
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation
 from firesteel.stores.uploads import Upload
@@ -187,6 +188,10 @@ class FakeGateway:
             raise JobStateError(f"job {job_id} is {status}; it has ended for good")
 
 
+async def _job_of_key(owner: str, key: str) -> JobID:
+    return job_id_of(b"secret of the cluster", owner, key)
+
+
 class Desk:
     """`client()` speaks to the application as `principal`, without the door."""
 
@@ -203,6 +208,7 @@ class Desk:
             blobs=self.blobs,
             logs=JobLogs(tmp_path / "jobs"),
             directory=tmp_path,
+            job_of_key=_job_of_key,
         )
         self.app: FastAPI = _app()
         self.app.state.context = self.context

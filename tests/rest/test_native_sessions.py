@@ -32,7 +32,7 @@ def test_owner_and_admin_are_told_where_it_is(tmp_path: Path) -> None:
     for who in (ALICE, ADMIN):
         answer = desk.client(who).get(f"/v1/jobs/{ONE}/session")
         assert answer.status_code == 200
-        assert answer.json() == {"remote": ENGINE.remote(spec.attempt.session_id), "engine": "e1"}
+        assert answer.json() == {"remote": spec.remote(), "engine": "e1"}
     assert "token=engine-secret" in answer.json()["remote"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,7 +26,7 @@ from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
 from firesteel.spark.settings import RESTRICTIONS, session_settings
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, JobID, SparkIds
 
 __all__ = [
     "AttemptDirectory",
@@ -64,6 +65,18 @@ class AttemptSpec:
     """Where the driver is started: on the host of whoever writes this."""
     restricted: bool = False
     """Of somebody who is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
+    owner: str = ""
+    secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    """Of this attempt alone: what it is called on its engine follows from it (S41)."""
+
+    @property
+    def ids(self) -> SparkIds:
+        return SparkIds(self.attempt, self.owner, self.secret)
+
+    def remote(self, session_id: str | None = None) -> str:
+        """The Spark Connect URL of the attempt's session, or of another one that it has."""
+        assert self.engine is not None
+        return self.engine.remote(session_id or self.ids.session_id, self.ids.user_id)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +90,8 @@ class AttemptSpec:
             "spark": dict(self.spark),
             "host": self.host,
             "restricted": self.restricted,
+            "owner": self.owner,
+            "secret": self.secret,
         }
 
     @staticmethod
@@ -91,6 +106,8 @@ class AttemptSpec:
             spark=data["spark"],
             host=data.get("host", ""),
             restricted=data.get("restricted", False),
+            owner=data["owner"],
+            secret=data["secret"],
         )
 
 
@@ -270,10 +287,10 @@ class AttemptDirectory:
         with self.sessions.open("a") as f:
             f.write(f"{session_id}\n")
 
-    def session_ids(self, attempt: AttemptId) -> list[str]:
+    def session_ids(self, ids: SparkIds) -> list[str]:
         """All sessions that the attempt may have on its engine."""
         more = self.sessions.read_text().split() if self.sessions.exists() else []
-        return [attempt.session_id, *more]
+        return [ids.session_id, *more]
 
     def write_result(self, result: AttemptResult) -> None:
         write_json(self.result, result.to_json())

@@ -40,7 +40,7 @@ def run(
             continue
         try:
             command = _command(sink, spec, files, session, compiled.frames[sink.name])
-            result = session.execute(command, spec.attempt.operation_id(sink.name), partial(_progress, log, sink.name))
+            result = session.execute(command, spec.ids.operation_id(sink.name), partial(_progress, log, sink.name))
         except Exception as error:
             error.firesteel_sink = sink.name  # type: ignore[attr-defined]
             raise

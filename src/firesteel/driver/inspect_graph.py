@@ -20,7 +20,7 @@ def main(args: dict[str, Any]) -> int:
     spec = directory.read_spec()
     assert spec.engine is not None
     quiet_client_logs()
-    session = EngineSession(spec.engine.remote(spec.attempt.session_id))
+    session = EngineSession(spec.remote())
     report: dict[str, Any] = {"problems": [], "schemas": {}, "plans": {}}
     try:
         session.configure(settings_of(spec))

@@ -17,9 +17,9 @@ def main(args: dict[str, Any]) -> int:
     spec = directory.read_spec()
     if spec.engine is not None:
         quiet_client_logs()
-        ids = directory.session_ids(spec.attempt)
-        sessions = {session_id: EngineSession(spec.engine.remote(session_id)) for session_id in ids}
-        operations = [spec.attempt.operation_id(sink.name) for sink in spec.graph.sinks]
+        ids = directory.session_ids(spec.ids)
+        sessions = {session_id: EngineSession(spec.remote(session_id)) for session_id in ids}
+        operations = [spec.ids.operation_id(sink.name) for sink in spec.graph.sinks]
         if not end_sessions(spec.engine, sessions, operations, quiet=args.get("quiet") or QUIET_SECONDS):
             sys.stderr.write("jobs of the attempt run on after their session was released\n")
             return 1

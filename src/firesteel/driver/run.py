@@ -134,7 +134,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
     assert spec.engine is not None
     quiet_client_logs()
     log.emit("phase", phase="connecting")
-    session = EngineSession(spec.engine.remote(spec.attempt.session_id))
+    session = EngineSession(spec.remote())
     graph = spec.graph
     result = AttemptResult(AttemptState.FINISHED)
     compiled: CompiledGraph | None = None
@@ -170,7 +170,7 @@ def _run_graph(spec: AttemptSpec, log: EventLog, cancel: CancelSwitch, directory
             book = book_of(directory.jobs, spec.engine.engine_id)
             if graph.mode is Mode.BATCH and worth_counting(time.perf_counter() - began, book):
                 tell_edges(graph, compiled.frames, log)
-                directory.write_operators(harvest(spec.engine, spec.attempt, graph))
+                directory.write_operators(harvest(spec.engine, spec.ids, graph))
         session.close()
     return result
 
@@ -195,8 +195,8 @@ def _end_work(
         with contextlib.suppress(Exception):
             compiled.release()
     with contextlib.suppress(Exception):
-        operations = [spec.attempt.operation_id(sink.name) for sink in spec.graph.sinks]
-        if end_sessions(spec.engine, {spec.attempt.session_id: session}, operations):
+        operations = [spec.ids.operation_id(sink.name) for sink in spec.graph.sinks]
+        if end_sessions(spec.engine, {spec.ids.session_id: session}, operations):
             directory.released.touch(mode=0o600)
         else:
             sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
@@ -224,7 +224,7 @@ def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, director
     assert spec.engine is not None
     quiet_client_logs()
     log.emit("phase", phase="connecting")
-    session = EngineSession(spec.engine.remote(spec.attempt.session_id))
+    session = EngineSession(spec.remote())
     try:
         session.begin()
         session.configure(settings_of(spec))
@@ -237,7 +237,7 @@ def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, director
         raise
     if ending is interactive.Ending.IDLE:
         with contextlib.suppress(Exception):
-            if end_sessions(spec.engine, {spec.attempt.session_id: session}, ()):
+            if end_sessions(spec.engine, {spec.ids.session_id: session}, ()):
                 directory.released.touch(mode=0o600)
     result = AttemptResult(AttemptState.FINISHED, ended_at=time.time(), note=ending.value)
     return _record(directory, log, result)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import runpy
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    os.environ["SPARK_REMOTE"] = engine.remote(spec.attempt.session_id)
+    os.environ["SPARK_REMOTE"] = spec.remote()
     settings = settings_of(spec)
     given = spec.graph.settings.artifacts
     beside = artifacts.beside(Path(program.file), given.py_files, directory.modules)
@@ -47,7 +46,7 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
         # Interrupted in the middle of something: what it was at may go on by itself.
         with contextlib.suppress(Exception):
             released = _release(ConnectSession)
-            sessions = directory.session_ids(spec.attempt)
+            sessions = directory.session_ids(spec.ids)
             if end_leftovers(engine, sessions, ()) and released:
                 directory.released.touch(mode=0o600)
         raise
@@ -124,9 +123,9 @@ def _renew_session_after_stop(
         nonlocal count
         count += 1
         original(self)
-        renewed = str(uuid.uuid5(uuid.UUID(spec.attempt.session_id), str(count)))
+        renewed = spec.ids.further_session_id(count)
         directory.note_session(renewed)
-        os.environ["SPARK_REMOTE"] = engine.remote(renewed)
+        os.environ["SPARK_REMOTE"] = spec.remote(renewed)
 
     session_class.stop = stop
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.hosts import this_host
 from firesteel.processes import ProcessIdentity
+from firesteel.types import ANONYMOUS_USER
 
 RECORD = "engine.json"
 HOST = "host"
@@ -65,9 +66,9 @@ class EngineRecord:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def remote(self, session_id: str) -> str:
+    def remote(self, session_id: str, user_id: str = ANONYMOUS_USER) -> str:
         """The Spark Connect URL of one session on this engine."""
-        parts = ["user_id=firesteel", f"session_id={session_id}"]
+        parts = [f"user_id={user_id}", f"session_id={session_id}"]
         if self.tls:
             parts.append("use_ssl=true")
         if self.token:

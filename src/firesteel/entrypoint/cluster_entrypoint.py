@@ -46,6 +46,7 @@ from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
+from firesteel.stores.job_keys import JobKeys, ensure_job_key
 from firesteel.stores.secrets import NodeKeys
 from firesteel.types import JobID
 
@@ -168,7 +169,14 @@ class ClusterEntrypoint:
             )
             web: WebMonitorEndpoint | None = None
             if self._rest:
-                web = WebMonitorEndpoint(self.configuration, root, node.files.blobs, self._keys, woken=self._woken)
+                web = WebMonitorEndpoint(
+                    self.configuration,
+                    root,
+                    node.files.blobs,
+                    self._keys,
+                    woken=self._woken,
+                    job_of_key=JobKeys(node.ha.store),
+                )
             await opened.enter_async_context(component.open(web or self._endpoint))
             if web is not None and self._woken:
                 tasks.start(self._sleep_when_idle(component, web), "idle")
@@ -229,6 +237,7 @@ class ClusterEntrypoint:
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:
         assert self._keys is not None
         await self._keys.draw(store, epoch)
+        await ensure_job_key(store, epoch)
         await self._directory.note(store, epoch)
 
 

@@ -31,6 +31,10 @@ async def _unknown() -> bool | None:
     return None
 
 
+async def _no_keys(owner: str, key: str) -> JobID:
+    raise NotLeadingError("idempotency keys are known to the leader; ask the leader")
+
+
 def _not_leading() -> Epoch:
     raise NotLeadingError("this node does not lead; ask the leader")
 
@@ -59,6 +63,8 @@ class RestContext:
     """Why nobody is known who leads, if that is so; None while this node leads itself."""
     others_wait: Callable[[], Awaitable[bool | None]] = _unknown
     """Whether another node would lead in this one's place; None when that cannot be told."""
+    job_of_key: Callable[[str, str], Awaitable[JobID]] = _no_keys
+    """The job that an idempotency key of an owner stands for."""
     epoch: Callable[[], Epoch] = _not_leading
     """Of this node's leadership; raises NotLeadingError."""
     hand_over: Callable[[], None] = field(default=lambda: None)

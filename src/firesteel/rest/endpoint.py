@@ -7,7 +7,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,7 @@ from firesteel.rest.security.sessions import Sessions
 from firesteel.rest.security.startup import check_door
 from firesteel.rest.server import serving, url
 from firesteel.stores.secrets import NodeKeys
+from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class WebMonitorEndpoint:
         keys: NodeKeys,
         *,
         woken: bool = False,
+        job_of_key: Callable[[str, str], Awaitable[JobID]],
     ) -> None:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
         self._woken = woken
@@ -99,6 +101,7 @@ class WebMonitorEndpoint:
         self._directory = directory
         self._blobs = blobs
         self._keys = keys
+        self._job_of_key = job_of_key
 
     @contextlib.asynccontextmanager
     async def __call__(self, node: LeaderView) -> AsyncIterator[str]:
@@ -126,6 +129,7 @@ class WebMonitorEndpoint:
                 blobs=self._blobs,
                 logs=JobLogs(self._directory / "jobs"),
                 directory=self._directory,
+                job_of_key=self._job_of_key,
             )
             opened.push_async_callback(context.checks.close)
             app = create_app(context)

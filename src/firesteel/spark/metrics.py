@@ -12,13 +12,13 @@ from typing import Any
 from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph, Sink, Source, inputs_of
-from firesteel.types import AttemptId
+from firesteel.types import SparkIds
 
 _OUTPUT_ROWS = "number of output rows"
 _WRITES = ("Execute Insert", "Execute Save", "OverwriteByExpression", "AppendData")
 
 
-def harvest(engine: EngineRecord, attempt: AttemptId, graph: JobGraph, *, timeout: float = 3.0) -> dict[str, Any]:
+def harvest(engine: EngineRecord, names: SparkIds, graph: JobGraph, *, timeout: float = 3.0) -> dict[str, Any]:
     """Operators with rows for each sink, and rows for the vertices that they tell of."""
     if not engine.ui_port:
         return {}
@@ -26,7 +26,7 @@ def harvest(engine: EngineRecord, attempt: AttemptId, graph: JobGraph, *, timeou
     sinks: dict[str, Any] = {}
     rows: dict[str, int] = {}
     for sink in graph.sinks:
-        execution = _execution(api, attempt, sink.name, timeout)
+        execution = _execution(api, names, sink.name, timeout)
         if execution is None:
             continue
         operators = [_operator(n) for n in execution["nodes"] if n.get("nodeName")]
@@ -88,11 +88,11 @@ def _number(text: str | None) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
-def _execution(api: EngineApi, attempt: AttemptId, vertex: str, timeout: float) -> dict[str, Any] | None:
+def _execution(api: EngineApi, names: SparkIds, vertex: str, timeout: float) -> dict[str, Any] | None:
     """The SQL execution of a sink's operation. Spark's listeners run behind: ask until the last metrics are in."""
     tag = (
-        f"SparkConnect_OperationTag_User_firesteel_Session_{attempt.session_id}"
-        f"_Operation_{attempt.operation_id(vertex)}"
+        f"SparkConnect_OperationTag_User_{names.user_id}_Session_{names.session_id}"
+        f"_Operation_{names.operation_id(vertex)}"
     )
     deadline = time.monotonic() + timeout
     while True:

@@ -94,6 +94,7 @@ class AttemptLauncher:
             spark=self._configuration.spark,
             host=str(self._here),
             restricted=deployment.restricted,
+            owner=deployment.owner,
         )
 
     @property

@@ -62,7 +62,7 @@ async def resume(request: Request, context: Context, caller: CallerParam, job_id
     wish = await body_as(request, Resumption)
     caller.read(job_id)
     caller.write(job_id)
-    chosen = choose_id(caller, wish.job_id, None)
+    chosen = await choose_id(context, caller, wish.job_id, None)
     if (audit := request.scope.get("firesteel.audit")) is not None:
         audit["job_id"] = chosen
     if wish.graph is None and await _resumes(context, caller, chosen, job_id):

@@ -47,7 +47,7 @@ async def show_session(job_id: JobIdParam, context: Context, caller: CallerParam
     if spec.graph.interactive is None or spec.engine is None:
         raise JobStateError(f"job {job_id} is not an interactive session; start one with `firesteel shell`")
     content: SessionMessage = {
-        "remote": spec.engine.remote(spec.attempt.session_id),
+        "remote": spec.remote(),
         "engine": spec.engine.engine_id,
     }
     return answer(content)

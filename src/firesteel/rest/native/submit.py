@@ -5,7 +5,6 @@ Flink's own client sends a serialised Java program to the same path. It is told 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -141,7 +140,7 @@ async def submit(
         priority = wanted.priority if "priority" in wanted.model_fields_set else priority
         if wanted.client_heartbeat_timeout is not None:
             heartbeat = wanted.client_heartbeat_timeout / 1000
-    chosen = choose_id(caller, job_id, key)
+    chosen = await choose_id(context, caller, job_id, key)
     if (audit := request.scope.get("firesteel.audit")) is not None:
         audit["job_id"] = chosen
     status = await accept(context, caller, graph, job_id=chosen, priority=priority, heartbeat=heartbeat)
@@ -237,12 +236,12 @@ async def accept(
     return await gateway.request_job_status(job_id)
 
 
-def choose_id(caller: Caller, job_id: str | None, key: str | None) -> JobID:
+async def choose_id(context: RestContext, caller: Caller, job_id: str | None, key: str | None) -> JobID:
     """The id that the client chose, or one of its idempotency key, or a new one."""
     if job_id is not None:
         return JobID(job_id.lower())
     if key is not None:
-        return JobID(hashlib.sha256(f"{caller.principal.submits_as}\0{key}".encode()).hexdigest()[:32])
+        return await context.job_of_key(caller.principal.submits_as, key)
     return new_job_id()
 
 
