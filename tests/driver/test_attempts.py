@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster, graph_of
+from tests.support.waiting import until
 
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState
 from firesteel.driver.failure import classify
@@ -258,7 +259,7 @@ def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path)
     running = cluster.start_graph(job(python("a", "slow", rows=4000, marker=str(tmp_path / "m")), files("o", "a", out)))
     running.wait_for(lambda e: e["type"] == "progress")
     session = running.directory.attempt(1).read_spec().ids.session_id
-    assert _running_spark_jobs(cluster, session) == 1
+    until(lambda: _running_spark_jobs(cluster, session) == 1, "Spark runs no job of the attempt's session")
     running.job.cancel()
     run = running.result(timeout=15)
     assert run.record.status is JobStatus.CANCELED

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from firesteel.engines import command
+from firesteel.engines.java import find_java
 from firesteel.engines.launcher import attach, engine_environment
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity
@@ -40,14 +42,17 @@ def test_secrets_are_in_the_private_file_never_in_argv() -> None:
         java=Path("/j/bin/java"),
         module_options=[],
         class_path=[Path("/s/a.jar")],
-        spec=RECORD.spec,
+        spec=replace(RECORD.spec, jvm_options=("-Dpassword=canary",)),
         main=command.CONNECT_SERVER,
         properties_file=Path("/w/spark.properties"),
         log4j_file=Path("/w/log4j2.properties"),
+        options_file=Path("/w/jvm.options"),
         archive_options=[],
         temporary=Path("/w/work/tmp"),
     )
     assert not any(RECORD.token in a or RECORD.ui_secret in a for a in argv)
+    assert "@/w/jvm.options" in argv
+    assert not any("canary" in a for a in argv)
     assert RECORD.token not in repr(RECORD)
     assert RECORD.ui_secret not in repr(RECORD)
 
@@ -55,6 +60,17 @@ def test_secrets_are_in_the_private_file_never_in_argv() -> None:
 def test_properties_escape_what_java_would_read_otherwise() -> None:
     text = command.properties({"spark.a b": " x=1\\n", "spark.c": "two\nlines", "spark.d:e": "ü"})
     assert text == "spark.a\\ b=\\ x=1\\\\n\nspark.c=two\\nlines\nspark.d\\:e=ü\n"
+
+
+def test_a_jvm_reads_its_options_from_a_file_as_they_were_written(tmp_path: Path) -> None:
+    """S40: among its arguments they would be there for all to see."""
+    written = ["-Da=two words", "-Db=\"quoted\" 'and' #this", "-Dc=back\\slash", "-Dd=line\nbreak", "-De=$HOME @x"]
+    (tmp_path / "jvm.options").write_text(command.argument_file(written))
+    java = find_java().executable
+    asked = [str(java), f"@{tmp_path / 'jvm.options'}", "-XshowSettings:properties", "-version"]
+    done = subprocess.run(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=60)
+    for line in ("a = two words", "b = \"quoted\" 'and' #this", "c = back\\slash", "e = $HOME @x"):
+        assert f"    {line}\n" in done.stdout, done.stdout
 
 
 def test_environment_drops_what_would_steer_spark() -> None:

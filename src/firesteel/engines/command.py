@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firesteel.engines.record import EngineRecord, EngineSpec
@@ -121,6 +121,12 @@ def properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{k.translate(key)}={value(v)}\n" for k, v in sorted(settings.items()))
 
 
+def argument_file(options: Sequence[str]) -> str:
+    """The options of a JVM as a file that it reads itself: as arguments, secrets would be there for all to see (S40)."""
+    escape = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+    return "".join(f'"{option.translate(escape)}"\n' for option in options)
+
+
 def submit_command(
     *,
     java: Path,
@@ -130,6 +136,7 @@ def submit_command(
     main: str,
     properties_file: Path,
     log4j_file: Path,
+    options_file: Path,
     archive_options: list[str],
     temporary: Path,
 ) -> list[str]:
@@ -146,7 +153,7 @@ def submit_command(
         *module_options,
         f"-Dlog4j2.configurationFile={log4j_file.as_uri()}",
         *archive_options,
-        *spec.jvm_options,
+        *([f"@{options_file}"] if spec.jvm_options else []),
         "-cp",
         os.pathsep.join(str(p) for p in class_path),
         "org.apache.spark.deploy.SparkSubmit",

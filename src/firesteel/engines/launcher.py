@@ -165,6 +165,8 @@ def start_spark(
     write_atomically(home / "spark.properties", command.properties(settings))
     write_atomically(home / "log4j2.properties", command.LOG4J)
     temporary = private_dir(home / WORK / "tmp")
+    if spec.jvm_options:
+        write_atomically(home / "jvm.options", command.argument_file(spec.jvm_options))
     if record_archive is not None:
         archive_options = archive.record_options(java, record_archive)
     elif options.class_archive:
@@ -179,6 +181,7 @@ def start_spark(
         main=main,
         properties_file=home / "spark.properties",
         log4j_file=home / "log4j2.properties",
+        options_file=home / "jvm.options",
         archive_options=archive_options,
         temporary=temporary,
     )
