@@ -17,6 +17,7 @@ from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent
 from firesteel.errors import FiresteelError, NotLeadingError
+from firesteel.hosts import this_user
 from firesteel.jobgraph.model import JobGraph
 from firesteel.stores.job_graphs import Submission, digest_of
 from firesteel.types import JobID
@@ -26,9 +27,10 @@ async def answer(dispatcher: Dispatcher, call: str, a: dict[str, Any]) -> Any:
     match call:
         case "submit":
             graph = JobGraph.model_validate(a["graph"])
-            await dispatcher.submit_job(
-                Submission(JobID(a["job_id"]), graph, a["at"], digest_of(graph), priority=a.get("priority", 0))
+            submission = Submission(
+                JobID(a["job_id"]), graph, a["at"], digest_of(graph), owner=this_user(), priority=a.get("priority", 0)
             )
+            await dispatcher.submit_job(submission)
             return None
         case "list":
             return [

@@ -22,6 +22,7 @@ from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.driver.committed import Committed
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import NotLeadingError
+from firesteel.hosts import this_user
 from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint.manifest import REQUEST
 from firesteel.stores.job_graphs import Submission, digest_of
@@ -117,7 +118,9 @@ class Desk:
 
     async def submit(self, graph: JobGraph, *, resumes: str = "") -> JobID:
         job_id = new_job_id()
-        await self.gateway.submit_job(Submission(job_id, graph, 0.0, digest_of(graph), resumes=resumes))
+        # The engine of all tests is the user's who runs them.
+        submission = Submission(job_id, graph, 0.0, digest_of(graph), owner=this_user(), resumes=resumes)
+        await self.gateway.submit_job(submission)
         return job_id
 
     async def until(self, condition: Callable[[], Any | Awaitable[Any]], job_id: JobID | None = None) -> None:
