@@ -15,8 +15,8 @@ from benchmarks.pipelines import Vertex, graph, python, source, sql
 from firesteel.driver.artifacts import put_on_path, resolve_function
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, JobGraph, Python, Sink, Source, Sql
-from firesteel.spark.compiler import compile_graph
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.compiler import compile_graph
+from firesteel.spark_connect.session import EngineSession
 
 BUDGET_MS = 50.0
 VERTICES = 20

@@ -19,7 +19,7 @@ from benchmarks.dataset import dataset
 from benchmarks.harness import Workbench, console, machine, say
 from benchmarks.pipelines import PIPELINES
 
-from firesteel.spark.session import quiet_client_logs
+from firesteel.spark_connect.session import quiet_client_logs
 
 PARTS = ("startup", "trivial", "compile", "control", "rest", "sandbox", "queries")
 

@@ -44,8 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     "jobgraph": BASE,
     "sinks": BASE | {"jobgraph"},
     "engines": BASE,
-    "spark": BASE | {"jobgraph", "engines"},
-    "driver": BASE | {"jobgraph", "spark", "engines", "sinks", "savepoint"},
+    "spark_connect": BASE | {"jobgraph", "engines"},
+    "driver": BASE | {"jobgraph", "spark_connect", "engines", "sinks", "savepoint"},
     "ha": BASE | {"config"},
     "stores": BASE | {"ha", "jobgraph"},
     "resourcemanager": BASE | {"config", "engines"},
@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         "driver",
         "engines",
         "sinks",
-        "spark",
+        "spark_connect",
         "ha",
         "stores",
         "resourcemanager",
@@ -129,7 +129,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "notebook": BASE | {"config", "client", "cli", "driver"},
     "chaos": BASE | {"config", "jobgraph", "engines", "client"},
-    "__init__": {"jobgraph", "client"},
+    "__init__": {"jobgraph", "client", "notebook"},
 }
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from firesteel.client import AsyncClusterClient, ClusterClient, JobClient, connect
     from firesteel.jobgraph import Job, JobGraph
+    from firesteel.notebook import spark
 
 __version__ = "0.1.0"
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "JobGraph",
     "__version__",
     "connect",
+    "spark",
 ]
 
 
@@ -24,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from firesteel import jobgraph
 
         return getattr(jobgraph, name)
+    if name == "spark":
+        from firesteel import notebook
+
+        return notebook.spark
     if name in __all__:
         from firesteel import client
 

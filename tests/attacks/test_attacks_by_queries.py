@@ -16,9 +16,9 @@ from tests.conftest import Cluster
 from firesteel.driver.artifacts import check_uploaded
 from firesteel.errors import InvalidPipelineError
 from firesteel.jobgraph.model import Artifacts
-from firesteel.spark.query_text import as_query
-from firesteel.spark.session import EngineSession, quiet_client_logs
-from firesteel.spark.settings import RESTRICTIONS
+from firesteel.spark_connect.query_text import as_query
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.settings import RESTRICTIONS
 
 WRITING = (
     "WITH t AS (SELECT 'pwned' a) INSERT OVERWRITE DIRECTORY '{target}' USING text SELECT a FROM t",

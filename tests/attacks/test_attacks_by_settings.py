@@ -16,7 +16,7 @@ from firesteel.engines.command import properties
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.rest.security.queries import UNCLOSED, first_word
-from firesteel.spark.settings import session_settings
+from firesteel.spark_connect.settings import session_settings
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

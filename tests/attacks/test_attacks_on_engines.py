@@ -37,8 +37,8 @@ from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.gateway import connection, connection_file
 from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.spark.query_text import as_query
-from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.query_text import as_query
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("attacks-on-engines")]
 

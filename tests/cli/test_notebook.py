@@ -24,16 +24,16 @@ pytestmark = pytest.mark.spark
 
 FIRST = """
 import os, signal
-from firesteel.notebook import spark
-session = spark("{name}", idle_timeout="{idle}")
+import firesteel
+session = firesteel.spark("{name}", idle_timeout="{idle}")
 session.read.text("numbers.txt").createOrReplaceTempView("numbers")
 print(session.sql("SELECT count(*) AS n FROM numbers").first().n, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 SECOND = """
-from firesteel.notebook import spark
-session = spark("{name}")
+import firesteel
+session = firesteel.spark("{name}")
 print(session.sql("SELECT count(*) AS n FROM numbers").first().n)
 session.stop()
 """

@@ -12,7 +12,7 @@ from firesteel.driver.places import vertex_of
 from firesteel.engines.launcher import without_resolver_noise
 from firesteel.errors import InvalidPipelineError, OutputError, Problem
 from firesteel.failure import FailureKind
-from firesteel.spark.compiler import problem_of
+from firesteel.spark_connect.compiler import problem_of
 from firesteel.types import JobID
 
 STACK = """\

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from firesteel.driver.interactive import Ending, keep
-from firesteel.spark.operation import Outcome
-from firesteel.spark.session import RECONNECT_SECONDS
+from firesteel.spark_connect.operation import Outcome
+from firesteel.spark_connect.session import RECONNECT_SECONDS
 
 
 class Gone(grpc.RpcError):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from tests.conftest import Cluster, graph_of
 from firesteel.driver.script import _run
 from firesteel.errors import InvalidPipelineError
 from firesteel.jobgraph.model import Script
-from firesteel.spark.script_api import analyse_script
+from firesteel.spark_connect.script_api import analyse_script
 
 
 def archive(path: Path, **files: str) -> Path:

@@ -25,7 +25,7 @@ from firesteel.failure import Failure
 from firesteel.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
-from firesteel.spark.settings import RESTRICTIONS, session_settings
+from firesteel.spark_connect.settings import RESTRICTIONS, session_settings
 from firesteel.types import AttemptId, JobID, SparkIds
 
 __all__ = [

@@ -16,9 +16,9 @@ from firesteel.jobgraph.model import Mode, Overwrite, SaveMode, Sink
 from firesteel.jobgraph.modes import PARTITION_OVERWRITE, save_mode
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.graph import staged
-from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
-from firesteel.spark.operation import Progress
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.compiler import ROWS, CompiledGraph, registered_format
+from firesteel.spark_connect.operation import Progress
+from firesteel.spark_connect.session import EngineSession
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError, QueryStoppedError
 from firesteel.failure import Failure, FailureKind
-from firesteel.spark.operation import error_class
+from firesteel.spark_connect.operation import error_class
 
 _STATE_CLASSES = (
     "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
@@ -38,7 +38,15 @@ _DATA_CLASSES = (
 )
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*?)(?=\n\tat |\nCaused by: |\Z)", re.DOTALL | re.MULTILINE)
 _MEMORY_SIGNS = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "UNABLE_TO_ACQUIRE_MEMORY")
-_NOT_THE_USERS = ("/firesteel/driver/", "/firesteel/spark/", "/pyspark/", "<frozen ", "/runpy.py", "/py4j/", "/grpc/")
+_NOT_THE_USERS = (
+    "/firesteel/driver/",
+    "/firesteel/spark_connect/",
+    "/pyspark/",
+    "<frozen ",
+    "/runpy.py",
+    "/py4j/",
+    "/grpc/",
+)
 
 
 def classify(error: BaseException, vertex: str | None = None) -> Failure:

@@ -11,8 +11,8 @@ from firesteel.driver.failure import classify
 from firesteel.errors import InvalidPipelineError
 from firesteel.files import write_json
 from firesteel.jobgraph.model import Sink
-from firesteel.spark.compiler import check, compile_graph
-from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.compiler import check, compile_graph
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 
 def main(args: dict[str, Any]) -> int:

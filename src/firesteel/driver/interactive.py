@@ -13,8 +13,8 @@ from typing import Protocol
 
 import grpc
 
-from firesteel.spark.operation import Outcome, error_class
-from firesteel.spark.session import RECONNECT_SECONDS
+from firesteel.spark_connect.operation import Outcome, error_class
+from firesteel.spark_connect.session import RECONNECT_SECONDS
 
 LONGEST_PAUSE = 2.0
 SHORTEST_PAUSE = 0.05

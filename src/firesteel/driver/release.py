@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.driver.attempt import AttemptDirectory
-from firesteel.spark.leftovers import QUIET_SECONDS, end_sessions
-from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.leftovers import QUIET_SECONDS, end_sessions
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 
 def main(args: dict[str, Any]) -> int:

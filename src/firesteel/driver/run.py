@@ -29,12 +29,12 @@ from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Interactive, Mode, runs_user_code, seconds
 from firesteel.processes import ProcessIdentity
-from firesteel.spark.compiler import CompiledGraph, compile_graph, locate, queries_of
-from firesteel.spark.leftovers import end_sessions
-from firesteel.spark.metrics import harvest
-from firesteel.spark.plain_session import begin_plainly
-from firesteel.spark.query_text import in_own_lines
-from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.compiler import CompiledGraph, compile_graph, locate, queries_of
+from firesteel.spark_connect.leftovers import end_sessions
+from firesteel.spark_connect.metrics import harvest
+from firesteel.spark_connect.plain_session import begin_plainly
+from firesteel.spark_connect.query_text import in_own_lines
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 EXIT_CODES = {AttemptState.FINISHED: 0, AttemptState.FAILED: 1, AttemptState.CANCELED: 130}
 

@@ -13,9 +13,9 @@ from firesteel.driver import artifacts, gateway, relative_paths
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, settings_of
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, Script
-from firesteel.spark.leftovers import end_leftovers
-from firesteel.spark.script_api import ARCHIVES
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.leftovers import end_leftovers
+from firesteel.spark_connect.script_api import ARCHIVES
+from firesteel.spark_connect.session import EngineSession
 
 
 def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, directory: AttemptDirectory) -> None:

@@ -16,7 +16,7 @@ from firesteel.jobgraph.model import JobGraph, Sink, Source, inputs_of
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.savepoint.naming import plain
 from firesteel.savepoint.take import find
-from firesteel.spark.exchanges import plan_of_query, plans_of, ship_strategies, ship_strategies_of_query
+from firesteel.spark_connect.exchanges import plan_of_query, plans_of, ship_strategies, ship_strategies_of_query
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"

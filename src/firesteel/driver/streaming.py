@@ -24,9 +24,9 @@ from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
 from firesteel.savepoint.plan_text import kept_by_plan
 from firesteel.savepoint.restore import restore as restore_savepoint
 from firesteel.sinks.store import locate, open_store
-from firesteel.spark.analysed import analysed
-from firesteel.spark.compiler import ROWS, CompiledGraph, registered_format
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.analysed import analysed
+from firesteel.spark_connect.compiler import ROWS, CompiledGraph, registered_format
+from firesteel.spark_connect.session import EngineSession
 
 POLL_SECONDS = 0.25
 LONGEST_POLL_SECONDS = 2.0

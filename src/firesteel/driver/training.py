@@ -8,7 +8,7 @@ from typing import Any
 
 from firesteel.engines.record import EngineRecord
 from firesteel.files import read_json
-from firesteel.spark.session import EngineSession, quiet_client_logs
+from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 
 def main(args: dict[str, Any]) -> int:

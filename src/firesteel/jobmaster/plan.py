@@ -15,8 +15,8 @@ from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
 from firesteel.jobgraph.model import JobGraph, ScriptApi
 from firesteel.jobmaster.sandboxing import coverage_key, sandbox_policy
-from firesteel.spark.script_api import ScriptNeeds, analyse_script
-from firesteel.spark.settings import split_settings
+from firesteel.spark_connect.script_api import ScriptNeeds, analyse_script
+from firesteel.spark_connect.settings import split_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Cluster
-from tests.spark.pyspark_examples import EXAMPLES, Example, link_data
+from tests.spark_connect.pyspark_examples import EXAMPLES, Example, link_data
 
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobmaster.plan import RunPlan

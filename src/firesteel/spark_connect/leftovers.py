@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineRecord
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.session import EngineSession
 
 _THREAD = "SparkConnectExecuteThread_opId="
 PATIENCE_SECONDS = 3.0

@@ -28,9 +28,9 @@ from firesteel.jobgraph.model import (
     inputs_of,
     spark_interval,
 )
-from firesteel.spark.operation import error_class
-from firesteel.spark.query_text import as_query, in_own_lines
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.operation import error_class
+from firesteel.spark_connect.query_text import as_query, in_own_lines
+from firesteel.spark_connect.session import EngineSession
 
 FunctionResolver = Callable[[str], Callable[..., Any]]
 """`module:function` to the function. Only a driver process has one: it is user code."""

@@ -14,7 +14,7 @@ import time
 import uuid
 
 from firesteel.engines.record import EngineRecord
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.session import EngineSession
 
 SETTINGS = {
     "spark.sql.artifact.isolation.enabled": "false",

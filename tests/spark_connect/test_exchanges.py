@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import graph_of
 
 from firesteel.jobgraph.model import JobGraph, Sink
-from firesteel.spark.exchanges import parse_plan, ship_strategies, ship_strategies_of_query
+from firesteel.spark_connect.exchanges import parse_plan, ship_strategies, ship_strategies_of_query
 
 SOURCE = """== Physical Plan ==
 StreamingRelation rate, [timestamp#0, value#1L]

@@ -11,8 +11,8 @@ from tests.conftest import Cluster
 
 from firesteel.engines.launcher import attach
 from firesteel.engines.record import EngineRecord
-from firesteel.spark.plain_session import SETTINGS, begin_plainly, model_of
-from firesteel.spark.session import EngineSession
+from firesteel.spark_connect.plain_session import SETTINGS, begin_plainly, model_of
+from firesteel.spark_connect.session import EngineSession
 
 pytestmark = pytest.mark.spark
 

@@ -24,7 +24,7 @@ from pyspark.sql.connect.dataframe import DataFrame
 from pyspark.sql.connect.plan import SQL, SubqueryAlias
 from pyspark.sql.connect.session import SparkSession
 
-from firesteel.spark.operation import OperationResult, Outcome, Progress, StageProgress, error_class
+from firesteel.spark_connect.operation import OperationResult, Outcome, Progress, StageProgress, error_class
 
 _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _SUCCEEDED = pb.GetStatusResponse.OperationStatus.OperationState.OPERATION_STATE_SUCCEEDED

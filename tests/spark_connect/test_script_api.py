@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from firesteel.errors import InvalidPipelineError
-from firesteel.spark.script_api import ScriptNeeds, analyse_script
+from firesteel.spark_connect.script_api import ScriptNeeds, analyse_script
 
 if TYPE_CHECKING:  # mypy sees the folders as packages, pytest puts each of them on the path
-    from tests.spark.pyspark_examples import EXAMPLES, PROGRAMS, Example
+    from tests.spark_connect.pyspark_examples import EXAMPLES, PROGRAMS, Example
 else:
     from pyspark_examples import EXAMPLES, PROGRAMS, Example
 

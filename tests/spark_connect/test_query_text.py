@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.spark.query_text import as_query, in_own_lines, without_semicolons
+from firesteel.spark_connect.query_text import as_query, in_own_lines, without_semicolons
 
 
 @pytest.mark.parametrize(
