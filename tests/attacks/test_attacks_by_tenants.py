@@ -13,6 +13,7 @@ from tests.attacks.attacked_node import NO_JOB, Answer, AttackedNode, Caller, Pe
 from tests.attacks.graphs import BATCH, STREAM, changed
 
 from firesteel.rest.flink.ids import vertex_id
+from firesteel.sandbox.owners import owner_directory
 
 pytestmark = pytest.mark.xdist_group("attacks")
 
@@ -217,7 +218,8 @@ def test_the_progress_of_somebody_elses_stream_is_not_gone_on_from(
     node: AttackedNode, people: People, job: str
 ) -> None:
     """S36: the checkpoint as one's own, by an option of the sink."""
-    own = changed(STREAM, "vertices", 2, "options", to={"checkpointLocation": f"{node.directory}/checkpoints/{job}/o"})
+    place = f"{node.directory}/checkpoints/{owner_directory('alice')}/{job}/o"
+    own = changed(STREAM, "vertices", 2, "options", to={"checkpointLocation": place})
     theirs = people.bob.post("/jobs", {"graph": own})
     assert theirs.status == 400, theirs
     assert "options.checkpointLocation" in theirs.text

@@ -63,7 +63,9 @@ def test_servers_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
 
 def test_host_that_is_no_host(tmp_path: Path) -> None:
     cluster = ZooKeeperCluster("no-such-host.invalid:2181", tmp_path)
-    configuration = cluster.configuration(cluster.hosts, 1, client__connection_timeout="300 ms")
+    # A server beyond this machine is spoken to with a credential only.
+    known = {"client__auth": "firesteel:secret", "client__acl": "creator"}
+    configuration = cluster.configuration(cluster.hosts, 1, client__connection_timeout="300 ms", **known)
     with pytest.raises(StoreUnavailableError, match=r"no-such-host\.invalid"):
         asyncio.run(open_high_availability(configuration))
 

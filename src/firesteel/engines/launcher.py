@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from firesteel.engines import archive, command
 from firesteel.engines.api import EngineApi
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
+from firesteel.engines.packages import ivy_settings
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.environment import inherited
 from firesteel.errors import EngineStartError
@@ -162,6 +163,9 @@ def start_spark(
     java = find_java(options.java_home)
     spark = spark_home()
     jars = class_path(spark)
+    if sandbox is not None and options.sandbox is not None:
+        trusted = options.sandbox.trusts(spec.owner)
+        settings = ivy_settings(settings, trusted=trusted, home=Path.home(), work=home / WORK) | dict(settings)
     write_atomically(home / "spark.properties", command.properties(settings))
     write_atomically(home / "log4j2.properties", command.LOG4J)
     temporary = private_dir(home / WORK / "tmp")
