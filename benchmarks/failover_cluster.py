@@ -33,6 +33,7 @@ from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.files import tail
 from firesteel.ha.services import open_high_availability
+from firesteel.hosts import this_user
 from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end
 from firesteel.rest.security.principals import EVERYBODY
@@ -81,7 +82,7 @@ class Nodes:
         data.mkdir(parents=True)
         self.root = root
         self.home = data / "clusters" / "default"
-        self.token = TokenFile(data / "tokens.json").create("bench", Role.ADMIN, EVERYBODY)
+        self.token = TokenFile(data / "tokens.json").create(this_user(), Role.ADMIN, EVERYBODY)
         self.ports = unused_ports(count)
         self.options = {
             "data.dir": str(data),

@@ -26,6 +26,7 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.files import tail
+from firesteel.hosts import this_user
 from firesteel.ports import LOOPBACK, NoPortError, unused_ports
 from firesteel.processes import ProcessIdentity
 
@@ -35,7 +36,8 @@ END_SECONDS = 20.0
 NODE = (sys.executable, "-P", "-m", "firesteel.entrypoint")
 TOKEN_COMMAND = (
     *(sys.executable, "-c", "from firesteel.cli.main import main; main()"),
-    *("cluster", "token", "create", "chaos", "--role", "admin"),
+    # Jobs of the user who runs the nodes may use all files but the cluster's own.
+    *("cluster", "token", "create", this_user(), "--role", "admin"),
 )
 ABILITIES = frozenset({"kill", "pause", "terminate", "processes", "limits", "command", "clients", "bad-clients"})
 OPTIONS = {
