@@ -123,9 +123,11 @@ class OutputError(FiresteelError):
         self.vertex = vertex
         what = error.strerror or str(error) or type(error).__name__
         where = f": '{error.filename}'" if error.filename and str(error.filename) != path else ""
-        super().__init__(
-            f"the output '{path}' cannot be written: {what}{where} — check the path and who may write there"
-        )
+        fix = "check the path and who may write there"
+        if isinstance(error, PermissionError):
+            # In a sandbox no other bit says so.
+            fix += " (jobs of other owners than the node's user: below security.sandbox.write-paths only)"
+        super().__init__(f"the output '{path}' cannot be written: {what}{where} — {fix}")
 
 
 class QueryStoppedError(EngineError):

@@ -243,8 +243,9 @@ def test_a_stream_of_somebody_else_than_the_nodes_user_is_stopped_with_a_savepoi
 
     def location() -> str:
         found = alice.get(f"/jobs/{first}/savepoints/{trigger}").json()
-        assert "failure-cause" not in found.get("operation", {}), found
-        return str(found.get("operation", {}).get("location", ""))
+        operation = found.get("operation") or {}  # null while it is in progress
+        assert "failure-cause" not in operation, found
+        return str(operation.get("location", ""))
 
     saved = until(location, 60)
     assert Path(saved).parent == Path(below(scene.node.configuration.state.savepoints_dir, "alice"))
