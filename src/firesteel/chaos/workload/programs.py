@@ -23,7 +23,7 @@ def batch_graph(out: Path, rows: int) -> dict[str, Any]:
         "settings": {"restart": PATIENT},
         "vertices": [
             {"kind": "sql", "name": "numbers", "query": query},
-            {"kind": "sink", "name": "o", "input": "numbers", "format": "parquet", "path": str(out)},
+            {"kind": "sink", "name": "o", "input": "numbers", "format": "parquet", "path": str(out), "mode": "error"},
         ],
     }
 
@@ -32,7 +32,7 @@ def stream_graph(source: Path, out: Path, *, restore: str | None = None) -> dict
     settings: dict[str, Any] = {"restart": PATIENT}
     if restore is not None:
         settings["restore"] = {"path": restore}
-    sink = {"kind": "sink", "name": "o", "input": "i", "format": "parquet", "path": str(out)}
+    sink = {"kind": "sink", "name": "o", "input": "i", "format": "parquet", "path": str(out), "mode": "append"}
     return {
         "name": "stream",
         "mode": "streaming",
