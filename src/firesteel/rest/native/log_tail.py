@@ -160,6 +160,7 @@ class JobTail:
             # The file belongs to a process that runs somebody's code: what it writes there must not end a stream.
             logger.warning("the progress of job %s cannot be understood: %r", self._job_id, error)
             return False
+        view.pop("checkpoints", None)  # of the statistics; a snapshot has them elsewhere too
         if view == self.shown or not view["updated_at"]:
             return False
         self.shown = view
