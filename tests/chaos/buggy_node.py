@@ -80,7 +80,7 @@ def result_overwritten() -> None:
 
 
 def cancel_forgotten() -> None:
-    async def cancel(self: JobMaster) -> None:
+    async def cancel(self: JobMaster, *, keep_checkpoint: bool | None = None) -> None:
         return None
 
     _put(JobMaster, "cancel", cancel)
