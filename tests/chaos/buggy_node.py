@@ -108,10 +108,11 @@ def cleaned_up_by_halves() -> None:
 
 
 def savepoint_not_taken() -> None:
-    async def savepoint(self: LocalAttemptExecutor, location: str, attempt: Any, *, stopped: bool = False) -> Any:
+    async def savepoint(self: LocalAttemptExecutor, location: str, *args: Any, **more: Any) -> Any:
         return {}
 
     _put(LocalAttemptExecutor, "savepoint", savepoint)
+    _put(LocalAttemptExecutor, "savepoint_sizes", savepoint)
 
 
 def operations_forgotten() -> None:
