@@ -232,7 +232,8 @@ def test_attempts_after_a_lost_result_find_the_commit_and_add_nothing(cluster: C
 
     def run(number: int, name: str) -> AttemptDirectory:
         directory = AttemptDirectory(tmp_path / name)
-        directory.prepare(AttemptSpec(AttemptId(job_id, number), graph, engine))
+        # An attempt has one secret, from which its session follows.
+        directory.prepare(AttemptSpec(AttemptId(job_id, number), graph, engine, secret="0" * 64))
         args = {"directory": str(directory.root)}
         driver = cluster.pool.spawn("attempt", args, stdout=directory.stdout, stderr=directory.stderr, cwd=tmp_path)
         driver.exited.result(60)

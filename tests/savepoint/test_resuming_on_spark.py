@@ -11,6 +11,8 @@ from tests.savepoint.spark_desk import desk
 
 from firesteel.errors import JobStateError
 from firesteel.failure import FailureKind
+from firesteel.hosts import this_user
+from firesteel.sandbox.owners import job_directory
 from firesteel.status import JobStatus
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
@@ -27,7 +29,10 @@ def test_a_cancelled_stream_is_resumed_with_exact_totals_and_by_one_job_at_a_tim
             d.input.feed(3)  # so that a batch is under way, or just over
             await d.gateway.cancel_job(first)
             ended = await d.gateway.request_job_result(first)
-            assert (ended.status, ended.checkpoint) == (JobStatus.CANCELED, f"{tmp_path}/checkpoints/{first}")
+            assert (ended.status, ended.checkpoint) == (
+                JobStatus.CANCELED,
+                job_directory(f"{tmp_path}/checkpoints", this_user(), first),
+            )
 
             goes_on = d.graph("job", totals=True, restore=ended.checkpoint)
             second = await d.submit(goes_on, resumes=first)

@@ -17,6 +17,8 @@ from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.committed import Committed
 from firesteel.errors import JobStateError
 from firesteel.failure import FailureKind
+from firesteel.hosts import this_user
+from firesteel.sandbox.owners import below, job_directory
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.status import JobStatus
 from firesteel.stores.operations import NO_JOB
@@ -42,7 +44,7 @@ def test_fork_of_a_running_job_goes_on_with_exact_totals(cluster: Cluster, tmp_p
             await d.gateway.trigger_savepoint(first, "t1")
             taken = await d.done(first, "t1")
             location = str(taken.result["location"])
-            assert location.startswith(f"{tmp_path}/savepoints/savepoint-{first[:6]}-")
+            assert location.startswith(f"{below(f'{tmp_path}/savepoints', this_user())}/savepoint-{first[:6]}-")
             batches: Any = taken.result["batches"]
             assert set(batches) == {"ids", "totals"}
             d.input.feed(5)
@@ -100,7 +102,7 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             job = await d.gateway.request_job(second)
             assert job["progress"]["state_store"]["provider"].endswith(".RocksDBStateStoreProvider")
             assert job["progress"]["state_store"]["changelog"]
-            assert list((tmp_path / "checkpoints" / second).rglob("*.changelog"))
+            assert list(Path(job_directory(f"{tmp_path}/checkpoints", this_user(), second)).rglob("*.changelog"))
             await d.gateway.stop_job(second, "t1")
             stopped = await d.done(second, "t1")
             result = await d.gateway.request_job_result(second)

@@ -77,7 +77,7 @@ def start_node(
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).
-    command += ["--definitions-from-stdin", "--log", str(log)]
+    command += ["--definitions-from-stdin", "--log", str(directory / "node-{pid}.log" if own_log else log)]
     definitions = json.dumps({**given.overrides, **(extra or {})}).encode()
     command += arguments
     if woken:

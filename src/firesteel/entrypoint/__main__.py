@@ -20,6 +20,8 @@ from firesteel.files import private_dir
 from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.types import JobID
 
+PID = "{pid}"
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m firesteel.entrypoint", description=__doc__)
@@ -30,9 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--definitions-from-stdin", action="store_true", help="read options as a JSON object")
     parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its status")
     parser.add_argument("--woken", action="store_true", help="end when nobody needs it (local-cluster.idle-timeout)")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="write the log here, and turn it over when it is full")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help=f"write the log here, {PID} being the process, and turn it over when it is full",
+    )
     args = parser.parse_args(argv)
-    log_to(args.log)
+    log_to(Path(str(args.log).replace(PID, str(os.getpid()))) if args.log else None)
     # A line for each request that is passed on to the leader would fill the disk.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
