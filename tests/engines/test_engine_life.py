@@ -39,8 +39,10 @@ import time; time.sleep(600)
 
 
 def own(configuration: Configuration, tmp_path: Path, **more: str) -> Configuration:
+    # Jobs of these tests sleep by calling Java.
+    sleeping = {"spark.sql.restrictedMode.enabled": "false"}
     return load_configuration(
-        overrides={"data.dir": str(tmp_path / "data"), "engine.master": "local[2]", **more},
+        overrides={"data.dir": str(tmp_path / "data"), "engine.master": "local[2]", **sleeping, **more},
         environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")},
     )
 

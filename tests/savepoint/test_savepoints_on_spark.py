@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Cluster
+from tests.savepoint.fake_query import files_below
 from tests.savepoint.spark_desk import desk
 
 from firesteel.driver.attempt import AttemptDirectory
@@ -18,7 +19,7 @@ from firesteel.driver.committed import Committed
 from firesteel.errors import JobStateError
 from firesteel.failure import FailureKind
 from firesteel.hosts import this_user
-from firesteel.sandbox.owners import below, job_directory
+from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.status import JobStatus
 from firesteel.stores.operations import NO_JOB
@@ -102,7 +103,7 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
             job = await d.gateway.request_job(second)
             assert job["progress"]["state_store"]["provider"].endswith(".RocksDBStateStoreProvider")
             assert job["progress"]["state_store"]["changelog"]
-            assert list(Path(job_directory(f"{tmp_path}/checkpoints", this_user(), second)).rglob("*.changelog"))
+            assert [f for f in files_below(tmp_path / "checkpoints") if second in f and f.endswith(".changelog")]
             await d.gateway.stop_job(second, "t1")
             stopped = await d.done(second, "t1")
             result = await d.gateway.request_job_result(second)

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         "--log",
         type=Path,
         metavar="FILE",
-        help=f"write the log here, {PID} being the process, and turn it over when it is full",
+        help=f"write the log here ({PID} is the process)",
     )
     args = parser.parse_args(argv)
     log_to(Path(str(args.log).replace(PID, str(os.getpid()))) if args.log else None)
