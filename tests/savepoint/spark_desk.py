@@ -201,6 +201,8 @@ async def desk(cluster: Cluster, root: Path) -> AsyncIterator[Desk]:
         "engine.master": "local[2]",
         "engine.max": "1",
         "spark.sql.shuffle.partitions": "4",
+        # As the engine of all tests was started, which else would not be the one that fits.
+        "spark.sql.restrictedMode.enabled": "false",
         "high-availability.type": "none",
         "high-availability.cluster-id": f"savepoints-{uuid.uuid4().hex[:8]}",
         "state.checkpoints.dir": str(root / "checkpoints"),
