@@ -244,6 +244,10 @@ class Rounds:
         self._finish()
         if [e.process for e in self.engines.alive()] != [engine.process]:
             self.report.changed_processes.append("the engine")
+        self.node.end()
+        # The last node that ends, with no job left, takes its engines along.
+        if self.engines.alive():
+            self.report.not_clean.append("an engine outlived the last node")
         self._judge()
         self.report.seconds = round(time.monotonic() - began, 1)
         return self.report
@@ -333,7 +337,6 @@ class Rounds:
             eventually(clean, timeout=60, what="dirty results are left")
         except AssertionError as error:
             self.report.not_clean.append(str(error))
-        self.node.end()
 
     def _judge(self) -> None:
         for job_id, out in self.jobs.items():
