@@ -25,7 +25,7 @@ from firesteel.status import JobStatus
 from firesteel.stores.operations import NO_JOB
 from firesteel.types import JobID
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def kill_driver(cluster: Cluster, job_id: JobID) -> None:
