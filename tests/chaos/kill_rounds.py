@@ -161,6 +161,9 @@ class Rounds:
         self.stream_jobs: dict[str, tuple[Feeder, Path]] = {}
         self.drivers: dict[str, ProcessIdentity] = {}
         self.runs: dict[str, dict[str, str]] = {}
+        # Directories that are made beside that of the cluster while an engine runs are closed to it.
+        for place in ("in", "out"):
+            (root / place).mkdir(parents=True, exist_ok=True)
         self.node = self._start()
 
     def _start(self) -> NodeProcess:
@@ -244,10 +247,6 @@ class Rounds:
         self._finish()
         if [e.process for e in self.engines.alive()] != [engine.process]:
             self.report.changed_processes.append("the engine")
-        self.node.end()
-        # The last node that ends, with no job left, takes its engines along.
-        if self.engines.alive():
-            self.report.not_clean.append("an engine outlived the last node")
         self._judge()
         self.report.seconds = round(time.monotonic() - began, 1)
         return self.report
@@ -337,6 +336,7 @@ class Rounds:
             eventually(clean, timeout=60, what="dirty results are left")
         except AssertionError as error:
             self.report.not_clean.append(str(error))
+        self.node.end()
 
     def _judge(self) -> None:
         for job_id, out in self.jobs.items():
