@@ -56,7 +56,8 @@ docs: setup
 	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md
 	.venv/bin/python -m firesteel.jobgraph.schema
 	.venv/bin/python scripts/cli_reference.py > docs/reference/cli.md
-	.venv/bin/python -m firesteel.rest.flink.coverage_page > docs/reference/flink-rest.md
+	.venv/bin/python scripts/flink_schemas.py
+	.venv/bin/python -m firesteel.flink_rest.coverage_page > docs/reference/flink-rest.md
 
 clean:
 	rm -rf .venv .demo build dist .pytest_cache .mypy_cache .ruff_cache

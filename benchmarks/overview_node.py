@@ -22,6 +22,7 @@ from firesteel.blob.store import BlobStore
 from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import NotLeadingError
+from firesteel.flink_rest.routes import FLINK
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.model import JobGraph
@@ -79,7 +80,7 @@ async def served(plane: Plane, directory: Path) -> AsyncIterator[LocalCluster]:
     await blobs.open()
     try:
         async with WebMonitorEndpoint(
-            plane.configuration, root, blobs, NodeKeys(plane.ha.store), job_of_key=JobKeys(plane.ha.store)
+            plane.configuration, root, blobs, NodeKeys(plane.ha.store), facade=FLINK, job_of_key=JobKeys(plane.ha.store)
         )(View(plane)):
             local = find_local(plane.configuration)
             assert local is not None

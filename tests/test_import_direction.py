@@ -94,6 +94,22 @@ ALLOWED: dict[str, set[str]] = {
         "savepoint",
         "__init__",
     },
+    "flink_rest": BASE
+    | {
+        "config",
+        "jobgraph",
+        "driver",
+        "engines",
+        "ha",
+        "stores",
+        "resourcemanager",
+        "jobmaster",
+        "dispatcher",
+        "blob",
+        "savepoint",
+        "rest",
+        "__init__",
+    },
     "client": BASE | {"config", "jobgraph", "blob"},
     "entrypoint": BASE
     | {
@@ -109,6 +125,7 @@ ALLOWED: dict[str, set[str]] = {
         "blob",
         "savepoint",
         "rest",
+        "flink_rest",
     },
     "doctor": BASE | {"engines"},
     "cli": BASE

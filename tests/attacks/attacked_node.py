@@ -27,8 +27,8 @@ from tests.chaos.rest_node import RestNode
 
 from firesteel.client.discovery import find_local
 from firesteel.config.sections import Role
+from firesteel.flink_rest.routes import FLINK
 from firesteel.processes import ProcessIdentity
-from firesteel.rest.flink import cluster_routes, job_routes
 from firesteel.rest.native import routes as native_routes
 from firesteel.rest.security.tokens import TokenFile
 
@@ -107,7 +107,7 @@ def routes() -> tuple[Route, ...]:
     """Every route of the application, those that its document does not show too."""
     found = [
         Route(method, route.path)
-        for router in (*native_routes.ROUTERS, *job_routes.ROUTERS, *cluster_routes.ROUTERS)
+        for router in (*native_routes.ROUTERS, *FLINK.routers)
         for route in router.routes
         if isinstance(route, APIRoute)
         for method in sorted(route.methods or ())

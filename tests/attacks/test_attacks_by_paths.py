@@ -15,9 +15,9 @@ from tests.attacks.attacked_node import AttackedNode, Caller, People, form, unti
 from tests.attacks.graphs import BATCH, STREAM, changed
 
 from firesteel.driver.attempt import AttemptDirectory, EventTail
-from firesteel.rest.flink.ids import vertex_id
 from firesteel.rest.logs import json_object
 from firesteel.rest.native.log_tail import LogTail
+from firesteel.rest.vertex_ids import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.attacks.attacked_node import NO_JOB, Answer, AttackedNode, Caller, People, Route, routes, until
 from tests.attacks.graphs import BATCH, STREAM, changed
 
-from firesteel.rest.flink.ids import vertex_id
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.sandbox.owners import owner_directory
 
 pytestmark = pytest.mark.xdist_group("attacks")

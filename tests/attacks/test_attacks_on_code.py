@@ -20,8 +20,8 @@ from firesteel.driver.batch import _merge
 from firesteel.driver.events import ProgressTail
 from firesteel.jobgraph.model import Sink
 from firesteel.rest.answers import encode
-from firesteel.rest.flink.ids import vertex_id
 from firesteel.rest.native.documentation import render_page
+from firesteel.rest.vertex_ids import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

@@ -18,6 +18,7 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, OperationNotFoundError
+from firesteel.flink_rest.routes import FLINK
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.events import JobEvents, Subscription
 from firesteel.jobmaster.execution_graph import execution_graph
@@ -220,7 +221,7 @@ class Desk:
 @cache
 def _app() -> FastAPI:
     """One for all desks: putting its routes together takes longer than most tests. A request finds its own desk's context."""
-    return create_app(None)  # type: ignore[arg-type]
+    return create_app(None, FLINK)  # type: ignore[arg-type]
 
 
 class _As:

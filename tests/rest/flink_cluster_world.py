@@ -16,8 +16,8 @@ from typing import Any
 from tests.rest.desk import Desk
 
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
-from firesteel.rest.flink.datasets import new_trigger
-from firesteel.rest.flink.jobmanager import LOG, STDOUT
+from firesteel.flink_rest.guards import new_trigger
+from firesteel.flink_rest.jobmanager import LOG, STDOUT
 from firesteel.stores.uploads import Upload
 
 PROGRAM = "7970b2a6-927b-4c70-8896-0da2ce748e95_gen.zip"

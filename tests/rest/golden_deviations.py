@@ -1,7 +1,7 @@
 """Where our answers differ from Flink's on purpose, and why.
 
 Every entry must be needed by some golden answer, and what it says is also said, for users, in the row of the operation in
-`firesteel.rest.flink.coverage`; the conformance test sees to both.
+`firesteel.flink_rest.coverage`; the conformance test sees to both.
 """
 
 from __future__ import annotations

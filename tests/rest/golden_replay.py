@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from firesteel.rest.flink.states import EXECUTION_STATES
+from firesteel.rest.states import EXECUTION_STATES
 from firesteel.status import JobStatus
 
 GOLDEN = Path(__file__).parents[1] / "contracts" / "flink_rest" / "golden"

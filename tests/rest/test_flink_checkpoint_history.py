@@ -21,11 +21,11 @@ from tests.rest.flink_world import (
 )
 
 from firesteel.driver.committed import Committed, Origin
+from firesteel.flink_rest.checkpoint_stats import savepoint_number
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.past import Past, PastAttempt
-from firesteel.rest.flink.checkpoint_stats import savepoint_number
-from firesteel.rest.flink.ids import vertex_id
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.stores.operations import OperationKind
 from firesteel.types import JobID

@@ -13,8 +13,9 @@ from tests.rest.flink_world import SUBSTITUTIONS, FlinkWorld, prepare
 from tests.rest.golden_deviations import DEVIATIONS
 from tests.rest.golden_replay import Golden, goldens, replay
 
-from firesteel.rest.flink.coverage import ROWS, How
-from firesteel.rest.flink.coverage_page import COMMAND, render
+from firesteel.flink_rest.coverage import ROWS
+from firesteel.flink_rest.coverage_page import COMMAND, render
+from firesteel.flink_rest.table import How
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "flink-rest.md"
 COVERAGE = {row.key: row for row in ROWS}
@@ -139,7 +140,7 @@ def test_every_deviation_is_one_and_is_documented(world: FlinkWorld) -> None:
             if row is not None and not row.differs:
                 undocumented.add(row.key)
     assert [d for d in DEVIATIONS if d not in used] == [], "these are not needed any more"
-    assert sorted(undocumented) == [], "say in firesteel.rest.flink.coverage how they differ"
+    assert sorted(undocumented) == [], "say in firesteel.flink_rest.coverage how they differ"
 
 
 def differences(world: FlinkWorld, name: str) -> list[str]:

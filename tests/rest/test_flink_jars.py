@@ -16,10 +16,10 @@ import pytest
 from tests.rest.desk import ADMIN, Desk
 from tests.rest.test_flink_cluster import ALICE, BOB, VIEWER
 
+from firesteel.flink_rest import multipart
+from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, wish_of
 from firesteel.jobgraph.model import Script
 from firesteel.rest.errors import HttpError
-from firesteel.rest.flink import multipart
-from firesteel.rest.flink.run_requests import ProgramQuery, ProgramRequestBody, wish_of
 from firesteel.rest.security.principals import Principal
 from firesteel.stores.uploads import is_upload_id
 

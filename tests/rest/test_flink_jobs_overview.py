@@ -13,7 +13,7 @@ from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import JobOverview
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.machine import JobState
-from firesteel.rest.flink.overview import OverviewLines, OverviewRow, render_row
+from firesteel.rest.overview import OverviewLines, OverviewRow, render_row
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
 from firesteel.types import JobID

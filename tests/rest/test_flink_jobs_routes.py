@@ -26,8 +26,8 @@ from tests.rest.flink_world import (
 )
 
 from firesteel.config.sections import Role
-from firesteel.rest.flink.ids import vertex_id
 from firesteel.rest.security.principals import Principal
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.stores.operations import OperationKind
 
 ALICE = Principal("alice", Role.OPERATOR, "alice")

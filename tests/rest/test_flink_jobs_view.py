@@ -10,23 +10,23 @@ from tests.rest.desk import submission_of
 from tests.rest.flink_world import SINK, SOURCE, batch_graph, batch_progress, stream_graph, stream_progress
 
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import JobGraph, NoRestart
-from firesteel.jobmaster.execution_graph import bare, execution_graph
-from firesteel.jobmaster.machine import ExceptionEntry, JobState
-from firesteel.jobmaster.past import Past, PastAttempt
-from firesteel.rest.flink.details import (
+from firesteel.flink_rest.details import (
     failure_words,
     render_config,
     render_execution_result,
     render_job,
     restart_words,
 )
-from firesteel.rest.flink.exceptions import render_exceptions
-from firesteel.rest.flink.ids import vertex_id
-from firesteel.rest.flink.plan import render_plan
-from firesteel.rest.flink.states import EXECUTION_STATES, execution_state
-from firesteel.rest.flink.subtasks import render_execution, render_times, render_vertex, summary
-from firesteel.rest.flink.view import UNASSIGNED, JobView
+from firesteel.flink_rest.exceptions import render_exceptions
+from firesteel.flink_rest.plan import render_plan
+from firesteel.flink_rest.subtasks import render_execution, render_times, render_vertex, summary
+from firesteel.flink_rest.view import UNASSIGNED, JobView
+from firesteel.jobgraph.model import JobGraph, NoRestart
+from firesteel.jobmaster.execution_graph import bare, execution_graph
+from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.jobmaster.past import Past, PastAttempt
+from firesteel.rest.states import EXECUTION_STATES, execution_state
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID

@@ -26,11 +26,11 @@ from tests.rest.flink_world import (
 
 from firesteel.driver.committed import Batch, Committed
 from firesteel.failure import Failure, FailureKind
+from firesteel.flink_rest.busyness import busy_share
+from firesteel.flink_rest.details import failure_words
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
-from firesteel.rest.flink.busyness import busy_share
-from firesteel.rest.flink.details import failure_words
-from firesteel.rest.flink.ids import vertex_id
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from firesteel.rest.flink.programs_of_flink import FLINK_PROGRAM, RefusesFlinkPrograms
+from firesteel.rest.flink_programs import FLINK_PROGRAM, RefusesFlinkPrograms
 
 FORM = "multipart/form-data; boundary=x"
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from firesteel.rest.flink.serialized_throwable import failure_cause, serialized_throwable
+from firesteel.flink_rest.serialized_throwable import failure_cause, serialized_throwable
 
 KNOWN = (
     "rO0ABXNyAClvcmcuYXBhY2hlLmZsaW5rLnV0aWwuU2VyaWFsaXplZFRocm93YWJsZWUWnfUfpxPzAgADTAAZZnVsbFN0cmluZ2lmaWVkU3RhY2tU"

@@ -10,10 +10,10 @@ import pytest
 from tests.rest.desk import Client, Desk
 from tests.rest.native_people import ALICE, BOB, ONE, TWO, asked_raw, attempt_events, attempt_file, put
 
-from firesteel.rest.flink.ids import vertex_id
 from firesteel.rest.native.log_tail import FAR_BEHIND, LONGEST_LINE, READ, JobTail, Lines, LogTail
 from firesteel.rest.native.ranges import Part, part_of
 from firesteel.rest.native.vertex_log import line_of
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.types import JobID
 
 TEXT = "".join(f"line {n}\n" for n in range(1, 11))

@@ -35,6 +35,7 @@ from firesteel.entrypoint.one_directory import OneDirectory
 from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem
 from firesteel.files import private_dir
+from firesteel.flink_rest.routes import FLINK
 from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
@@ -174,6 +175,7 @@ class ClusterEntrypoint:
                     root,
                     node.files.blobs,
                     self._keys,
+                    facade=FLINK,
                     woken=self._woken,
                     job_of_key=JobKeys(node.ha.store),
                 )

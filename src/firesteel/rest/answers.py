@@ -9,6 +9,8 @@ import orjson
 from starlette.responses import Response
 
 JSON = "application/json; charset=UTF-8"
+Json = dict[str, Any]
+"""An object, on its way out."""
 
 
 def encode(content: Any) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firesteel import __version__
 from firesteel.rest import errors
 from firesteel.rest.context import RestContext
-from firesteel.rest.flink import cluster_routes, job_routes
 from firesteel.rest.native import routes
 
 DESCRIPTION = """
@@ -18,8 +21,26 @@ Every path exists bare and under `/v1`. Errors have the body `{"errors": ["..."]
 """
 
 
-def create_app(context: RestContext) -> FastAPI:
-    app = FastAPI(
+@dataclass(frozen=True, slots=True)
+class Facade:
+    """Another API that a node answers beside its own."""
+
+    routers: tuple[APIRouter, ...]
+    describe: Callable[[dict[str, Any]], dict[str, Any]]
+    """Adds to the OpenAPI document what is known of its answers."""
+
+
+class RestApplication(FastAPI):
+    facade: Facade
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = self.facade.describe(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(context: RestContext, facade: Facade) -> FastAPI:
+    app = RestApplication(
         title="Firesteel",
         version=__version__,
         description=DESCRIPTION,
@@ -28,9 +49,10 @@ def create_app(context: RestContext) -> FastAPI:
         openapi_url="/openapi.json",
         redirect_slashes=False,
     )
+    app.facade = facade
     app.state.context = context
     errors.install(app)
-    for router in (*routes.ROUTERS, *job_routes.ROUTERS, *cluster_routes.ROUTERS):
+    for router in (*routes.ROUTERS, *facade.routers):
         app.include_router(router)
     return app
 

@@ -18,10 +18,10 @@ from firesteel.errors import ForbiddenError, JobNotFoundError, NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.jobmaster.sandboxing import sandbox_policy
-from firesteel.rest.flink.overview import OverviewLines
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
 from firesteel.rest.native.graph_checks import GraphChecks
+from firesteel.rest.overview import OverviewLines
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID

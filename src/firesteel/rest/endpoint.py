@@ -26,10 +26,10 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
-from firesteel.rest.app import TidyPaths, create_app, warm
+from firesteel.rest.app import Facade, TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
 from firesteel.rest.dashboard import ENTER, Dashboard, Files
-from firesteel.rest.flink.programs_of_flink import RefusesFlinkPrograms
+from firesteel.rest.flink_programs import RefusesFlinkPrograms
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
 from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
@@ -83,10 +83,12 @@ class WebMonitorEndpoint:
         blobs: BlobStore,
         keys: NodeKeys,
         *,
+        facade: Facade,
         woken: bool = False,
         job_of_key: Callable[[str, str], Awaitable[JobID]],
     ) -> None:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
+        self._facade = facade
         self._woken = woken
         self._last_asked = time.monotonic()
         self.withdraw: Callable[[], None] = lambda: None
@@ -132,7 +134,7 @@ class WebMonitorEndpoint:
                 job_of_key=self._job_of_key,
             )
             opened.push_async_callback(context.checks.close)
-            app = create_app(context)
+            app = create_app(context, self._facade)
             await asyncio.to_thread(asyncio.run, warm(app))
             leadership = Leadership(
                 own=lambda: node.epoch,

@@ -14,8 +14,8 @@ from typing_extensions import TypedDict
 from firesteel.dispatcher.gateway import JobOverview
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context
-from firesteel.rest.flink.overview import OverviewRow, render_row
-from firesteel.rest.flink.states import ms
+from firesteel.rest.overview import OverviewRow, render_row
+from firesteel.rest.states import ms
 
 router = APIRouter(tags=["jobs"])
 

@@ -35,7 +35,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
-from firesteel.rest.flink.programs_of_flink import FLINK_PROGRAM, FORM
+from firesteel.rest.flink_programs import FLINK_PROGRAM, FORM
 from firesteel.rest.native.graph_input import in_thread
 from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.native.reserved_places import NamedPlace, ReservedPlaces

@@ -15,11 +15,11 @@ from starlette.responses import PlainTextResponse, Response
 from firesteel.driver.events import LIMIT_BYTES, previous
 from firesteel.rest.context import CallerParam, Context
 from firesteel.rest.errors import HttpError
-from firesteel.rest.flink.ids import vertex_id
 from firesteel.rest.logs import open_regular
 from firesteel.rest.native.logs import TEXT, TEXT_ANSWERS, last_attempt
 from firesteel.rest.params import JobIdParam
 from firesteel.rest.security.masking import mask_text
+from firesteel.rest.vertex_ids import vertex_id
 from firesteel.types import JobID
 
 router = APIRouter(tags=["logs"])

@@ -1,0 +1,214 @@
+"""Uploaded programs, which are here what jars are to the contract: Python code and pipelines."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from firesteel.blob.keys import BlobKey, BlobRef, parse_blob_name
+from firesteel.config.sections import Role
+from firesteel.config.values import memory_bytes
+from firesteel.errors import ForbiddenError, TooLargeError
+from firesteel.flink_rest.archives import has_main, has_module
+from firesteel.flink_rest.contract import ERRORS
+from firesteel.flink_rest.multipart import file_part
+from firesteel.flink_rest.programs import ARCHIVES, MAIN, PIPELINES, graph_of, kind_of, no_entry, plan_of
+from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
+from firesteel.jobgraph.model import JobGraph
+from firesteel.rest.answers import Json, answer
+from firesteel.rest.context import Caller, CallerParam, Context, RestContext
+from firesteel.rest.errors import HttpError
+from firesteel.rest.native.graph_input import in_thread
+from firesteel.rest.native.submit import accept, admit_submission
+from firesteel.rest.params import body_as, body_schema
+from firesteel.rest.security.principals import may_read, may_write, require
+from firesteel.rest.states import ms
+from firesteel.stores.uploads import Upload, is_upload_id, new_upload_id
+from firesteel.types import JobID, new_job_id
+
+router = APIRouter(
+    tags=["jars"],
+    responses={
+        **ERRORS,
+        413: {"model": ERRORS[400]["model"], "description": "More bytes, or more programs, than allowed."},
+    },
+)
+
+UPLOADS = "jars"
+"""Stands before the id in the answer to an upload. Clients take the last part of it; where the file is, is nobody's affair."""
+
+JarIdParam = Annotated[str, Path(alias="jarid", max_length=255, description="The id of an uploaded program")]
+QueryParam = Annotated[ProgramQuery, Depends()]
+
+
+_FILE = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {"type": "object", "properties": {"jarfile": {"type": "string", "format": "binary"}}}
+            }
+        },
+    }
+}
+
+
+@router.get("/jars", summary="The uploaded programs that the caller sees")
+async def list_programs(request: Request, context: Context, caller: CallerParam) -> Response:
+    seen = [u for u in await context.gateway.list_uploads() if may_read(caller.principal, u.owner)]
+    address = context.address or str(request.base_url).rstrip("/")
+    return answer(render_list(address, seen))
+
+
+@router.post("/jars/upload", summary="Upload a program", openapi_extra=_FILE)
+async def upload_program(request: Request, context: Context, caller: CallerParam) -> Response:
+    """A `.py`, `.zip` or `.whl`, or a pipeline as `.yaml` or `.json`; one file, in a field of any name."""
+    principal = caller.principal
+    require(principal, Role.OPERATOR)
+    part = await file_part(request)
+    name = _checked_name(part.name)
+    suffix = kind_of(name)
+    owner = principal.submits_as
+    info = await context.blobs.put(part.chunks, owner=owner)
+    entry = MAIN if suffix == ".py" else ""
+    if suffix in ARCHIVES and await has_main(context.blobs, BlobRef(info.key, name), context.directory):
+        entry = MAIN
+    upload = Upload(new_upload_id(name), name, info.key, info.size, time.time(), owner, entry)
+    await context.gateway.register_upload(upload)
+    message: Json = {"filename": f"{UPLOADS}/{upload.upload_id}", "status": "success"}
+    return answer(message)
+
+
+@router.delete("/jars/{jarid}", summary="Forget an uploaded program; its jobs go on")
+async def delete_program(context: Context, caller: CallerParam, jar_id: JarIdParam) -> Response:
+    require(caller.principal, Role.OPERATOR)
+    upload = await _find(context, caller, jar_id)
+    if upload is None:
+        raise HttpError(400, f"File {jar_id} does not exist in {UPLOADS}.")
+    _check_write(caller, upload)
+    # The file itself is collected later, unless a job needs it.
+    await context.gateway.remove_upload(upload.upload_id)
+    return answer({})
+
+
+@router.get("/jars/{jarid}/plan", summary="What would run")
+async def show_plan(context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam) -> Response:
+    return await _plan(context, caller, jar_id, wish_of(query, ProgramRequestBody()))
+
+
+@router.post(
+    "/jars/{jarid}/plan",
+    summary="What would run",
+    openapi_extra=body_schema(ProgramRequestBody),
+)
+async def make_plan(
+    request: Request, context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam
+) -> Response:
+    body = await body_as(request, ProgramRequestBody, "JarPlanRequestBody")
+    return await _plan(context, caller, jar_id, wish_of(query, body))
+
+
+@router.post("/jars/{jarid}/run", summary="Run it as a job", openapi_extra=body_schema(ProgramRequestBody))
+async def run_program(
+    request: Request, context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam
+) -> Response:
+    body = await body_as(request, ProgramRequestBody, "JarRunRequestBody")
+    job_id = await _run(request, context, caller, jar_id, wish_of(query, body))
+    message: Json = {"jobid": job_id, "applicationId": job_id}
+    return answer(message)
+
+
+@router.post(
+    "/jars/{jarid}/run-application",
+    status_code=202,
+    summary="Run it as an application, which is a job",
+    openapi_extra=body_schema(ProgramRequestBody),
+)
+async def run_application(
+    request: Request, context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam
+) -> Response:
+    body = await body_as(request, ProgramRequestBody, "JarRunApplicationRequestBody")
+    job_id = await _run(request, context, caller, jar_id, wish_of(query, body))
+    message: Json = {"applicationid": job_id}
+    return answer(message, 202)
+
+
+async def _plan(context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> Response:
+    graph = await _graph(context, caller, jar_id, wish)
+    return answer({"plan": await in_thread(plan_of, graph, wish.job_id)})
+
+
+async def _run(request: Request, context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> JobID:
+    admit_submission(context, caller)
+    graph = await _graph(context, caller, jar_id, wish, to_run=True)
+    job_id = wish.job_id or new_job_id()
+    if (audit := request.scope.get("firesteel.audit")) is not None:
+        audit["job_id"] = job_id
+    await accept(context, caller, graph, job_id=job_id)
+    return job_id
+
+
+async def _graph(context: RestContext, caller: Caller, jar_id: str, wish: Wish, *, to_run: bool = False) -> JobGraph:
+    upload = await _find(context, caller, jar_id)
+    if upload is None:
+        raise HttpError(404, f"Jar file {jar_id} does not exist")
+    if to_run:
+        _check_write(caller, upload)
+    kind = kind_of(upload.name)
+    if kind in ARCHIVES and wish.entry and wish.entry != MAIN:
+        ref = BlobRef(BlobKey(upload.key), upload.name)
+        if not await has_module(context.blobs, ref, context.directory, wish.entry):
+            raise no_entry(upload, wish.entry, "name a module that it has")
+    text = await _text(context, upload) if kind in PIPELINES else None
+    return await graph_of(context.checks, caller.principal.submits_as, upload, text, wish)
+
+
+async def _find(context: RestContext, caller: Caller, jar_id: str) -> Upload | None:
+    """The program of that id; another owner's is not there."""
+    if not is_upload_id(jar_id):
+        return None
+    uploads = await context.gateway.list_uploads()
+    return next((u for u in uploads if u.upload_id == jar_id and may_read(caller.principal, u.owner)), None)
+
+
+def _check_write(caller: Caller, upload: Upload) -> None:
+    if not may_write(caller.principal, upload.owner):
+        raise ForbiddenError(
+            f"{caller.principal.name} may not run or delete what {upload.owner} uploaded; upload your own"
+        )
+
+
+async def _text(context: RestContext, upload: Upload) -> bytes:
+    """A whole pipeline: no larger than one that is sent to be run."""
+    limit = memory_bytes(context.configuration.rest.max_content_length)
+    if upload.size > limit:
+        raise TooLargeError(f"the pipeline {upload.name} has {upload.size:,} bytes, and one may have {limit:,}")
+    _, chunks = await context.blobs.open_read(BlobKey(upload.key))
+    return b"".join([chunk async for chunk in chunks])
+
+
+def _checked_name(name: str) -> str:
+    try:
+        return parse_blob_name(name)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def render_list(address: str, uploads: list[Upload]) -> Json:
+    """Newest first."""
+    return {
+        "address": address,
+        "files": [
+            {
+                "id": u.upload_id,
+                "name": u.name,
+                "uploaded": ms(u.uploaded_at),
+                "entry": [{"name": u.entry, "description": None}] if u.entry else [],
+            }
+            for u in reversed(uploads)
+        ],
+    }

@@ -1,0 +1,166 @@
+"""The node that answers: its configuration, environment, metrics and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from firesteel.config import Configuration
+from firesteel.config.sections import Role
+from firesteel.flink_rest.aggregation import MetricsParam, metrics_of
+from firesteel.flink_rest.cluster import JobCounts, count_jobs, usable
+from firesteel.flink_rest.contract import ERRORS
+from firesteel.flink_rest.debugging import dump_node, require_debugging
+from firesteel.flink_rest.log_files import LogFiles, empty_text, listed, require_all, text_of
+from firesteel.flink_rest.process_metrics import own_metrics
+from firesteel.resourcemanager.overview import ResourceOverview
+from firesteel.rest.answers import Json, answer
+from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
+from firesteel.rest.errors import HttpError
+from firesteel.rest.params import JobIdParam
+from firesteel.rest.security.masking import mask
+from firesteel.rest.security.principals import Principal
+
+router = APIRouter(tags=["jobmanager"], responses=ERRORS)
+
+LOG, STDOUT = "node.log", "node.out"
+
+
+@router.get("/jobmanager/config", summary="The configuration of this node")
+async def show_configuration(context: Context, principal: CallerPrincipal) -> Response:
+    return answer(render_configuration(context.configuration, principal))
+
+
+@router.get("/jobmanager/environment", summary="What this node runs on")
+async def show_environment() -> Response:
+    return answer(render_environment())
+
+
+@router.get("/jobmanager/metrics", summary="Metrics of this node, or their names")
+async def show_metrics(context: Context, caller: CallerParam, get: MetricsParam = None) -> Response:
+    overview = await context.gateway.request_cluster_overview()
+    jobs = await count_jobs(context, caller)
+    own = await asyncio.to_thread(own_metrics)
+    return answer(metrics_of({**cluster_metrics(overview.resources, jobs), **own}, get))
+
+
+@router.get("/jobmanager/logs", summary="Log files of this node")
+async def list_logs(context: Context, principal: CallerPrincipal) -> Response:
+    require_all(principal)
+    return answer(await listed(files_of(context)))
+
+
+@router.get("/jobmanager/logs/{filename}", response_class=Response, summary="One of them")
+async def show_log_file(
+    context: Context, principal: CallerPrincipal, filename: Annotated[str, Path(max_length=255)]
+) -> Response:
+    require_all(principal)
+    found = await text_of(files_of(context).get(filename))
+    if found is None:
+        raise HttpError(404, "This file does not exist in JobManager log dir.")
+    return found
+
+
+@router.get("/jobmanager/log", response_class=Response, summary="The log of this node")
+async def show_log(context: Context, principal: CallerPrincipal) -> Response:
+    require_all(principal)
+    return await text_of(files_of(context)[LOG]) or empty_text()
+
+
+@router.get("/jobmanager/stdout", response_class=Response, summary="What this node printed")
+async def show_stdout(context: Context, principal: CallerPrincipal) -> Response:
+    require_all(principal)
+    return await text_of(files_of(context)[STDOUT]) or empty_text()
+
+
+@router.get("/jobmanager/thread-dump", summary="Threads and tasks of this node; for admins")
+async def show_threads(context: Context, principal: CallerPrincipal) -> Response:
+    require_debugging(context.configuration, principal)
+    return answer(dump_node())
+
+
+def files_of(context: RestContext) -> LogFiles:
+    return {name: context.directory / name for name in (LOG, STDOUT)}
+
+
+def render_configuration(configuration: Configuration, principal: Principal) -> list[Json]:
+    """Every setting as it is in force. Masked twice: by what is declared a secret, and by what looks like one (S27).
+
+    Where files of the node are, admins only are told: a path is the first thing that one needs to get at a file (S39).
+    """
+    rows: list[Json] = [{"key": row.key, "value": row.value} for row in configuration.rows()]
+    if principal.role is not Role.ADMIN:
+        rows = [row for row in rows if not _tells_a_place(row["value"], str(configuration.data.dir))]
+    return mask(rows)
+
+
+def _tells_a_place(value: str, data: str) -> bool:
+    return value.startswith(("/", "~", "file:")) or data in value
+
+
+def render_environment() -> Json:
+    """No environment variables and no arguments: both may hold secrets."""
+    return {
+        "jvm": {
+            "version": f"{platform.python_implementation()} {platform.python_version()}",
+            "arch": platform.machine(),
+            "options": [],
+        },
+        "classpath": [],
+    }
+
+
+def cluster_metrics(resources: ResourceOverview, jobs: JobCounts) -> dict[str, int]:
+    engines = usable(resources)
+    return {
+        "taskSlotsAvailable": sum(e.free for e in engines),
+        "taskSlotsTotal": sum(e.slots for e in engines),
+        "numRegisteredTaskManagers": len(engines),
+        "numRunningJobs": jobs["running"],
+        "numWaitingJobs": resources.waiting,
+    }
+
+
+# -- below a job: copies that Flink's history server has. They answer for jobs that are unknown too -------------------------
+
+of_job = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], responses=ERRORS)
+
+
+@of_job.get("/jobmanager/config", summary="The configuration of this node")
+async def show_configuration_of_job(context: Context, principal: CallerPrincipal, job_id: JobIdParam) -> Response:
+    return answer(render_configuration(context.configuration, principal))
+
+
+@of_job.get("/jobmanager/environment", summary="What this node runs on")
+async def show_environment_of_job(job_id: JobIdParam) -> Response:
+    return answer(render_environment())
+
+
+@of_job.get("/jobmanager/log-url", summary="Where a dashboard shows the node's logs")
+async def show_log_url(request: Request, context: Context, job_id: JobIdParam) -> Response:
+    return answer({"url": f"{_base(request, context.address)}/#/job-manager/logs"})
+
+
+@of_job.get(
+    "/taskmanagers/{taskmanagerid}/log-url",
+    summary="Where a dashboard shows an engine's logs",
+)
+async def show_engine_log_url(
+    request: Request,
+    context: Context,
+    job_id: JobIdParam,
+    engine: Annotated[str, Path(alias="taskmanagerid", max_length=200)],
+) -> Response:
+    # The contract leaves ids as they are, colons too; what could end the address is escaped.
+    return answer({"url": f"{_base(request, context.address)}/#/task-manager/{quote(engine, safe=':-_.')}/logs"})
+
+
+def _base(request: Request, address: str) -> str:
+    """Under the address that this node has for others; before it has one, the one that it was asked under."""
+    return (address or str(request.base_url)).rstrip("/")

@@ -1,0 +1,151 @@
+"""An uploaded program as a job graph: a pipeline is what it says, Python code is the script of a job (S12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+
+from firesteel.blob.keys import BlobKey, BlobRef
+from firesteel.errors import InvalidPipelineError, InvalidRequestError, Problem
+from firesteel.flink_rest.plan import render_plan
+from firesteel.flink_rest.run_requests import Wish
+from firesteel.flink_rest.view import JobView
+from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.execution_graph import execution_graph
+from firesteel.jobmaster.machine import JobState
+from firesteel.rest.answers import Json
+from firesteel.rest.errors import HttpError
+from firesteel.rest.native.graph_checks import GraphChecks
+from firesteel.stores.job_graphs import Submission
+from firesteel.stores.uploads import Upload
+from firesteel.types import JobID, new_job_id
+
+PIPELINES = frozenset({".yaml", ".yml", ".json"})
+ARCHIVES = frozenset({".zip", ".whl"})
+SUFFIXES = PIPELINES | ARCHIVES | {".py"}
+MAIN = "__main__"
+
+NAME_KEY = "pipeline.name"
+"""The one setting of Flink's that means the same here."""
+
+
+def kind_of(name: str) -> str:
+    """The suffix of a program that can be run here. Raises HttpError 400, in words."""
+    suffix = PurePath(name).suffix.lower()
+    if suffix in SUFFIXES:
+        return suffix
+    if suffix == ".jar":
+        raise HttpError(
+            400,
+            f"{name} is a Java archive, and Firesteel runs Spark jobs in Python and SQL, not Flink programs: upload a "
+            f"program ({', '.join(sorted(SUFFIXES))}). Java libraries of a job go into settings.artifacts.jars.",
+        )
+    raise HttpError(400, f"{name} is no program that could be run: upload one of {', '.join(sorted(SUFFIXES))}.")
+
+
+async def graph_of(checks: GraphChecks, owner: str, upload: Upload, text: bytes | None, wish: Wish) -> JobGraph:
+    """The graph of a program, looked at on behalf of `owner`; `text` is the content of a pipeline.
+
+    Raises InvalidPipelineError or HttpError 400 with what is wrong with it.
+    """
+    suffix = kind_of(upload.name)
+    if text is None:
+        data = _script(upload, suffix, wish)
+    else:
+        graph = await _pipeline(checks, owner, upload, text, wish)
+        data = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return await checks.graph_of_json(owner, _with(data, wish), None)
+
+
+def plan_of(graph: JobGraph, job_id: JobID | None) -> Json:
+    """What would run. Nothing of it is read or started."""
+    submission = Submission(job_id or new_job_id(), graph, time.time(), "")
+    shown = execution_graph(submission, JobState(graph.settings.restart), {}, now=submission.submitted_at)
+    return render_plan(JobView(shown, submission.submitted_at))
+
+
+def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
+    reference = str(BlobRef(BlobKey(upload.key), upload.name))
+    vertex: dict[str, Any] = {"kind": "script", "name": "script", "file": reference, "args": list(wish.args)}
+    data: dict[str, Any] = {"name": PurePath(upload.name).stem, "vertices": [vertex]}
+    entry = "" if wish.entry == MAIN else wish.entry
+    if suffix in ARCHIVES:
+        # Functions that run on the engine find the program's modules there too.
+        data["settings"] = {"artifacts": {"py_files": [reference]}}
+        entry = entry or ("" if upload.entry == MAIN else upload.entry)
+        if not entry and not upload.entry:
+            raise HttpError(400, f"{upload.name} has no __main__.py: give the module to run as entryClass.")
+        if entry:
+            vertex["module"] = entry
+    elif entry:
+        raise no_entry(upload, entry)
+    return data
+
+
+async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes, wish: Wish) -> JobGraph:
+    if wish.entry:
+        raise no_entry(upload, wish.entry)
+    variables = _variables(wish)
+    try:
+        content = text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidRequestError(
+            [Problem("the pipeline is not UTF-8 text", "save it as UTF-8", file=upload.name)]
+        ) from None
+    if kind_of(upload.name) != ".json":
+        return await checks.graph_of_yaml(owner, content, variables)
+    try:
+        data = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "correct it", file=upload.name)]) from None
+    return await checks.graph_of_json(owner, data, variables)
+
+
+def no_entry(upload: Upload, entry: str, fix: str = "leave entryClass out") -> HttpError:
+    return HttpError(400, f"The program's entry point class '{entry[:200]}' was not found in {upload.name}; {fix}.")
+
+
+def _variables(wish: Wish) -> dict[str, str]:
+    """A pipeline has no arguments but variables: `name=value` each."""
+    variables: dict[str, str] = {}
+    for arg in wish.args:
+        name, sign, value = arg.partition("=")
+        if not sign or not name.isidentifier():
+            raise HttpError(400, f"'{arg[:200]}' is not a variable of a pipeline; write its arguments as name=value.")
+        variables[name] = value
+    return variables
+
+
+def _with(data: dict[str, Any], wish: Wish) -> dict[str, Any]:
+    """The graph with what the caller set for this run."""
+    settings: dict[str, Any] = dict(data.get("settings") or {})
+    spark = _spark_settings(wish.configuration)
+    if spark:
+        settings["spark"] = {**settings.get("spark", {}), **spark}
+    if wish.savepoint is not None:
+        # Who owns the savepoint afterwards (claimMode) makes no difference: a restore only ever reads it.
+        settings["restore"] = {
+            "path": wish.savepoint,
+            "allow_non_restored_state": wish.allow_non_restored_state,
+        }
+    changed: dict[str, Any] = {**data, "settings": settings}
+    if wish.parallelism is not None:
+        changed["parallelism"] = wish.parallelism
+    if NAME_KEY in wish.configuration:
+        changed["name"] = wish.configuration[NAME_KEY]
+    return changed
+
+
+def _spark_settings(configuration: Mapping[str, str]) -> dict[str, str]:
+    """What a job may set is for `accept` to say; here is only what could be one at all."""
+    strange = [key for key in configuration if not key.startswith("spark.") and key != NAME_KEY]
+    if strange:
+        shown = ", ".join(key[:100] for key in strange[:5])
+        raise HttpError(
+            400, f"flinkConfiguration: {shown} mean nothing to Spark; set spark.* keys and {NAME_KEY} only."
+        )
+    return {key: value for key, value in configuration.items() if key != NAME_KEY}

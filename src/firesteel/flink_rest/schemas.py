@@ -1,0 +1,30 @@
+"""What Flink says of its answers, as data: `schemas.json`, made from its OpenAPI document by `scripts/flink_schemas.py`.
+
+No answer is checked against it while a node runs; tests do that, and the OpenAPI document of a node shows it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import orjson
+
+
+@cache
+def published() -> dict[str, Any]:
+    """`operations`, by method and path: the status of success and the schema of the answer; `schemas` that these refer to."""
+    content: dict[str, Any] = orjson.loads(resources.files(__package__).joinpath("schemas.json").read_bytes())
+    return content
+
+
+def describe(document: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document of a node, with the schemas of the answers that Flink specifies."""
+    for name, operation in published()["operations"].items():
+        method, _, path = name.partition(" ")
+        answers = document["paths"].get(path, {}).get(method.lower(), {}).get("responses", {})
+        if (success := answers.get(str(operation["status"]))) is not None:
+            success["content"] = {"application/json": {"schema": operation["schema"]}}
+    document["components"]["schemas"] |= published()["schemas"]
+    return document
