@@ -125,7 +125,8 @@ def _with_nan(schema: Any) -> Any:
             return schema
 
 
-_REFERENCE = re.compile(r'"#/components/schemas/(\w+)"')
+_SCHEMAS = "#/components/schemas/"
+_REFERENCE = re.compile(rf'"{_SCHEMAS}(\w+)"')
 
 
 def _reachable(operations: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
@@ -140,10 +141,10 @@ def _reachable(operations: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
 
 
 def _renamed(content: Any) -> Any:
+    """With our prefix in references, of which some are in mappings of discriminators."""
     match content:
-        case {"$ref": str(reference)}:
-            head, _, name = reference.rpartition("/")
-            return {"$ref": f"{head}/{PREFIX}{name}"}
+        case str() if content.startswith(_SCHEMAS):
+            return f"{_SCHEMAS}{PREFIX}{content.removeprefix(_SCHEMAS)}"
         case dict():
             return {key: _renamed(value) for key, value in content.items()}
         case list():

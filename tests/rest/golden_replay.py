@@ -1,7 +1,8 @@
 """Send what a golden answer answers, and say in what way ours differs.
 
-What is compared: the status, the shape of the body down to the leaves, values that come from a known set, ids and times. Not
-compared: numbers, names, and how long lists are.
+What is compared: the status, the shape of the body down to the leaves, values that come from a known set, ids and times, and of
+the fields in `SAME_VALUES` the values themselves. Not compared: what depends on the job, the machine or the moment, and how
+long lists are.
 """
 
 from __future__ import annotations
@@ -60,6 +61,71 @@ _ENUM_KEYS = {
     "backpressureLevel",
     "backpressure-level",
 }
+SAME_VALUES = {
+    # of a job and its plan
+    "isStoppable",
+    "job-type",
+    "application-id",
+    "application-status",
+    "pending-operators",
+    "job-parallelism",
+    "operator",
+    "operator_strategy",
+    "num",
+    "exchange",
+    "truncated",
+    # of vertices
+    "subtask",
+    "attempt",
+    "taskmanager-id",
+    "read-bytes-complete",
+    "read-records-complete",
+    "write-bytes-complete",
+    "write-records-complete",
+    "accumulated-backpressured-time",
+    "backpressureLevel",
+    "backpressure-level",
+    "ratio",
+    "endTimestamp",
+    # of checkpoints
+    "checkpointId",
+    "className",
+    "is_savepoint",
+    "checkpoint_type",
+    "alignment_buffered",
+    "persisted_data",
+    "index",
+    "buffered",
+    "processed",
+    "persisted",
+    "unaligned_checkpoint",
+    "aborted",
+    "mode",
+    "interval",
+    "min_pause",
+    "max_concurrent",
+    "enabled",
+    "delete_on_cancellation",
+    "checkpoint_storage",
+    "unaligned_checkpoints",
+    "tolerable_failed_checkpoints",
+    "aligned_checkpoint_timeout",
+    "checkpoints_after_tasks_finish",
+    # of the cluster
+    "refresh-interval",
+    "flink-version",
+    "web-submit",
+    "web-cancel",
+    "web-history",
+    "dataPort",
+    "jmxPort",
+    "taskOffHeapMemory",
+    "taskOffHeap",
+    "mappedCount",
+    "mappedUsed",
+    "mappedMax",
+}
+"""Fields whose values the contract and what was asked settle, not the cluster: ours are Flink's."""
 _STATUS_ID_KEYS = {"IN_PROGRESS", "COMPLETED"}
 
 
@@ -173,6 +239,9 @@ def _compare(golden: Any, ours: Any, where: str) -> Iterator[str]:
             yield from _compare_objects(golden, ours, where)
         case list():
             yield from _compare_lists(golden, ours, where)
+        case _ if where.rpartition(".")[2] in SAME_VALUES:
+            if ours != golden:
+                yield f"{where}: {ours!r} in place of {golden!r}"
         case str():
             yield from _compare_texts(golden, ours, where)
         case int() if not isinstance(golden, bool) and _EPOCH_MS < golden < _NEVER:

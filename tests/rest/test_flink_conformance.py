@@ -110,6 +110,12 @@ def test_answer_is_like_that_of_flink(name: str, world: FlinkWorld) -> None:
             {"exceptionHistory": {"entries": [1]}},
             "$.exceptionHistory.entries: is empty",
         ),
+        ("get_config_cluster", {"refresh-interval": 3001}, "$.refresh-interval: 3000 in place of 3001"),
+        (
+            "get_jobs_JOBID_checkpoints_config_running",
+            {"mode": "at_least_once", "externalization": {"enabled": False}},
+            "$.externalization.enabled: True in place of False",
+        ),
         ("get_jobs_JOBID_status_running", {"errors": ["no"]}, "$: is no error"),
         ("get_jobs_JOBID_plan_error-malformed-job", {"errors": ["a.b.CException: other\n\tat x"]}, "$.errors: 'Bad"),
         ("get_jobs_JOBID_plan_error-malformed-job", {}, "$.errors: is not in the contract"),
