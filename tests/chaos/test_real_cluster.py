@@ -17,6 +17,8 @@ from tests.chaos.kill_rounds import Feeder, batch_graph, ids_in, stream_graph
 
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
+from firesteel.hosts import this_user
+from firesteel.sandbox.owners import below
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("chaos")]
 
@@ -184,9 +186,8 @@ def test_life_of_jobs_on_a_real_engine(real: RealCluster, tmp_path: Path) -> Non
         return True if not any(node.ask("result", job_id=j)["dirty"] for j in (stream, batch, lost)) else None
 
     eventually(clean, timeout=30, what="dirty results are left")
-    assert [p.name for p in (tmp_path / "data" / "checkpoints").iterdir()] == [stream], (
-        "what a stream has is kept (I30)"
-    )
+    checkpoints = Path(below(str(tmp_path / "data" / "checkpoints"), this_user()))
+    assert [p.name for p in checkpoints.iterdir()] == [stream], "what a stream has is kept (I30)"
     for job_id in (stream, batch, lost):
         for attempt in real.attempts(job_id).iterdir():
             # It holds the engine's token.

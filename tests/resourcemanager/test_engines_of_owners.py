@@ -93,13 +93,13 @@ def test_request_of_another_owner_that_waits_longest_is_served_before_later_ones
     assert plans.granted("b1", "a2") == [True, False]
 
 
-def test_warm_engine_is_of_nobody_until_it_is_used_and_then_of_its_user() -> None:
-    plans = Plans(warm=1, warm_spec=X, max_engines=3)
+def test_warm_engine_is_given_to_nobody_but_its_owner() -> None:
+    """What it may open was decided when it started (S42)."""
+    plans = Plans(warm=1, warm_spec=ANN, max_engines=3)
     plans.settle()
     [warm] = plans.state.engines.values()
-    assert warm.spec.owner is None
+    assert plans.run("b", BOB, exclusive=True) != warm.key
     assert plans.run("a", ANN, exclusive=True) == warm.key
-    assert warm.spec.owner == "ann"
 
 
 def test_engine_that_served_everybody_is_given_to_no_owner_after_the_option_changed() -> None:

@@ -72,7 +72,7 @@ class World:
                 [waiting] = [w for q in self.state.queues.values() for w in q if w.ticket == decision.ticket]
                 assert engine.state is EngineState.READY
                 spec = waiting.request.engine
-                assert engine.spec == spec or (engine.fresh and engine.spec == replace(spec, owner=None))
+                assert engine.spec == spec
                 assert self.owners.setdefault(decision.engine, spec.owner) == spec.owner or engine.foreign
                 assert engine.exclusive_to is None, "an engine that somebody has alone"
                 assert len(engine.holders) < engine.slots
@@ -159,7 +159,7 @@ def world(seed: int) -> World:
         max_cores=4,
         max_memory="4g",
         warm=rng.choice([0, 0, 1, 2]),
-        warm_spec=SPECS[0],
+        warm_spec=replace(SPECS[0], owner=OWNERS[0]),
         patience=10.0,
     )
     made = World(rng, limits)

@@ -60,8 +60,8 @@ def attempt(sandbox: Sandbox, program: str, *args: object) -> dict[str, str]:
     return outcomes
 
 
-@pytest.mark.parametrize("owner", ["ann", "bob"])
-def test_what_is_hidden_can_be_neither_read_nor_changed_by_any_call(data: Path, owner: str) -> None:
+@pytest.mark.parametrize("owner", [None, "bob"])
+def test_what_is_hidden_can_be_neither_read_nor_changed_by_any_call(data: Path, owner: str | None) -> None:
     outcomes = attempt(
         policy(data).files(owner),
         """
@@ -94,7 +94,7 @@ def test_a_link_to_what_is_hidden_leads_nowhere(data: Path) -> None:
     beside = data.parent / "beside"
     beside.symlink_to(data)
     outcomes = attempt(
-        policy(data).files("ann"),
+        policy(data).files(None),
         'tried("link", lambda: open(sys.argv[1]).read()); tried("beside", lambda: open(sys.argv[2]).read())',
         link / "secret",
         beside / "secret",
@@ -102,10 +102,27 @@ def test_a_link_to_what_is_hidden_leads_nowhere(data: Path) -> None:
     assert outcomes == {"link": "PermissionError", "beside": "PermissionError"}
 
 
-def test_the_user_of_the_node_works_everywhere_else(data: Path) -> None:
-    project = data.parent / "project"
+def test_the_user_of_the_node_sees_what_is_made_later_and_what_they_could_open_by_hand(data: Path) -> None:
+    """An engine lives long; a directory that its owner makes meanwhile has to be there for it."""
     outcomes = attempt(
         policy(data).files("ann"),
+        """
+        made = sys.argv[1]
+        tried("make", lambda: os.mkdir(made))
+        tried("write", lambda: open(made + "/x", "w").write("1234"))
+        tried("own file", lambda: open(sys.argv[2]).read())
+        """,
+        data.parent / "later",
+        data / "secret",
+    )
+    assert outcomes == {"make": "None", "write": "4", "own file": "s3cret"}
+
+
+@pytest.mark.parametrize("owner", [None, "ann"])
+def test_the_user_of_the_node_and_engines_of_all_owners_work_everywhere_else(data: Path, owner: str | None) -> None:
+    project = data.parent / "project"
+    outcomes = attempt(
+        policy(data).files(owner),
         """
         project = sys.argv[1]
         tried("read", lambda: open(project + "/input").read())
@@ -187,7 +204,7 @@ def test_nothing_outside_can_be_signalled_traced_or_asked(data: Path) -> None:
 
 def test_what_a_process_starts_cannot_leave_either(data: Path) -> None:
     outcomes = attempt(
-        policy(data).files("ann"),
+        policy(data).files(None),
         """
         code = "print(open(" + repr(sys.argv[1]) + ").read())"
         again = [sys.executable, "-c", code]

@@ -496,7 +496,7 @@ class SecurityOptions(Section, prefix="security"):
         default=(),
         description=(
             "Directories that the jobs of all owners may read and write; jobs of the user who runs the node may use every "
-            "directory anyway, but those of the node and of other owners."
+            "directory anyway."
         ),
         since="0.2",
     )

@@ -48,7 +48,7 @@ class OutputCleaner:
     def _clear(self, submission: Submission, result: JobResult) -> None:
         """What the sinks name is opened within what the job's owner may open, wherever links lead by now."""
         policy = sandbox_policy(self._configuration)
-        sandbox = policy.foreign(submission.owner) if policy is not None else None
+        sandbox = policy.task(submission.owner) if policy is not None else None
         confined(sandbox, partial(self._clear_within, submission, result, is_confined=sandbox is not None))
 
     def _clear_within(self, submission: Submission, result: JobResult, *, is_confined: bool) -> None:

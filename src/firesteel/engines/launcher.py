@@ -34,7 +34,6 @@ from firesteel.files import private_dir, tail, write_atomically
 from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.sandbox import become
-from firesteel.sandbox.coverage import WHOLE
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import Sandbox
 
@@ -139,7 +138,7 @@ def _sandbox(
     """One that records an archive runs no code of users."""
     if options.sandbox is None or record_archive is not None:
         return None
-    return options.sandbox.engine(spec.owner, home, work, whole=spec.sandbox == WHOLE)
+    return options.sandbox.engine(spec.owner, home, work)
 
 
 def start_spark(
@@ -164,7 +163,7 @@ def start_spark(
     spark = spark_home()
     jars = class_path(spark)
     if sandbox is not None and options.sandbox is not None:
-        trusted = options.sandbox.trusts(spec.owner)
+        trusted = spec.owner is None or options.sandbox.trusts(spec.owner)
         settings = ivy_settings(settings, trusted=trusted, home=Path.home(), work=home / WORK) | dict(settings)
     write_atomically(home / "spark.properties", command.properties(settings))
     write_atomically(home / "log4j2.properties", command.LOG4J)

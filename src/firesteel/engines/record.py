@@ -32,9 +32,6 @@ class EngineSpec:
     """Whose jobs it is for, and nobody else's: its process, token, catalogue and directory are theirs. None: everybody's
     (`engine.isolation: session`, or attached), or of nobody yet (a warm one)."""
 
-    sandbox: str = ""
-    """Which directories its sandbox covers (see `sandbox.coverage`)."""
-
     @property
     def attached(self) -> bool:
         """Pointed to, not started by us."""
@@ -90,7 +87,6 @@ class EngineRecord:
                 spark=tuple((k, v) for k, v in spec["spark"]),
                 jvm_options=tuple(spec["jvm_options"]),
                 owner=spec.get("owner"),
-                sandbox=spec.get("sandbox", ""),
             ),
             process=ProcessIdentity(**process) if process else None,  # type: ignore[arg-type]
             **values,  # type: ignore[arg-type]

@@ -140,18 +140,15 @@ class Node:
         graph = submission.graph
         if graph.script is not None:
             graph = await self.files.localized(submission.job_id, graph)
-        if graph.script is not None or self.sandbox is not None:  # which looks at directories
+        if graph.script is not None:
             plan = await asyncio.to_thread(RunPlan.of, graph, self.configuration)
         else:
             plan = RunPlan.of(graph, self.configuration)
         isolation = self.configuration.engine.isolation
         owner = None if isolation is Isolation.SESSION else submission.owner
-        # Others than the user of the node may use what an admin lists, which is there all the time.
-        trusted = self.sandbox is not None and self.sandbox.trusts(submission.owner)
-        sandbox = plan.engine.sandbox if trusted else ""
         return SlotRequest(
             job_id=submission.job_id,
-            engine=dataclasses.replace(plan.engine, owner=owner, sandbox=sandbox),
+            engine=dataclasses.replace(plan.engine, owner=owner),
             classic=plan.classic,
             exclusive=isolation is Isolation.JOB,
             priority=submission.priority,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.config import Configuration
-from firesteel.config.sections import ClassArchive
+from firesteel.config.sections import ClassArchive, Isolation
 from firesteel.config.values import memory_bytes
 from firesteel.engines.command import local_cores
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
+from firesteel.hosts import this_user
 from firesteel.jobgraph.model import JobGraph, ScriptApi
-from firesteel.jobmaster.sandboxing import coverage_key, sandbox_policy
+from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.spark_connect.script_api import ScriptNeeds, analyse_script
 from firesteel.spark_connect.settings import split_settings
 
@@ -53,7 +54,7 @@ class RunPlan:
                 memory=_memory(graph, configuration.engine.memory),
                 spark=tuple(sorted(kept.items())),
                 jvm_options=tuple(configuration.engine.jvm_options),
-                sandbox=coverage_key(graph, configuration),
+                owner=owner_of_early_engines(configuration),
             ),
             launch=launch_options(configuration),
             classic=classic,
@@ -94,10 +95,16 @@ def _memory(graph: JobGraph, memory: str) -> str:
 
 
 def shared_engine_spec(configuration: Configuration) -> EngineSpec:
-    """The engine that a job without wishes of its own would get."""
+    """The engine that a job of the node's user gets when it asks for nothing special."""
     return EngineSpec(
         master=_fixed_cores(configuration.engine.master, 0),
         memory=configuration.engine.memory,
         spark=tuple(sorted(split_settings(configuration.spark).engine.items())),
         jvm_options=tuple(configuration.engine.jvm_options),
+        owner=owner_of_early_engines(configuration),
     )
+
+
+def owner_of_early_engines(configuration: Configuration) -> str | None:
+    """Of those that are started before their first job: what an engine may open is decided when it starts."""
+    return None if configuration.engine.isolation is Isolation.SESSION else this_user()

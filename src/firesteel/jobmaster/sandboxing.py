@@ -15,9 +15,7 @@ from firesteel.config.sections import SandboxKind
 from firesteel.engines.java import find_java, spark_home
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError
 from firesteel.hosts import this_user
-from firesteel.jobgraph.model import JobGraph
 from firesteel.sandbox import landlock
-from firesteel.sandbox.coverage import Coverage, Paths
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import real
 
@@ -40,13 +38,6 @@ def sandbox_policy(configuration: Configuration) -> SandboxPolicy | None:
             _MADE.clear()
         made = _MADE[id(configuration)] = (configuration, _make(configuration))
     return made[1]
-
-
-def coverage_key(graph: JobGraph, configuration: Configuration) -> str:
-    """Which directories an engine has to cover for this job of the user who runs the node."""
-    policy = sandbox_policy(configuration)
-    paths = named(graph)
-    return Coverage(policy, configuration.data.dir).key(paths) if policy is not None and paths.all else ""
 
 
 def _make(configuration: Configuration) -> SandboxPolicy | None:
@@ -148,19 +139,3 @@ def _sqlite_file(url: str | None) -> str | None:
         return None
     _, separator, path = url.partition(":///")
     return path.partition("?")[0] if separator and path else None
-
-
-def named(graph: JobGraph) -> Paths:
-    """The directories and files of this machine that a graph names."""
-    settings = graph.settings
-    made = [s.path for s in graph.sinks if s.path] + [s.options.get("checkpointLocation") for s in graph.sinks]
-    read = [getattr(v, "path", None) for v in graph.vertices if v not in graph.sinks]
-    read += [graph.script.file] if graph.script is not None else []
-    read += [p for name in type(settings.artifacts).model_fields for p in getattr(settings.artifacts, name)]
-    return Paths(
-        read=_of_this_machine(read), made=_of_this_machine(made), directory=_of_this_machine([settings.directory])
-    )
-
-
-def _of_this_machine(paths: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(p for text in paths if text and (p := _local(text)) is not None and os.path.isabs(text))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from firesteel.config.values import memory_bytes
@@ -146,11 +146,7 @@ class _Seat:
         return self.used == 0 and not self.closed
 
     def fits(self, spec: EngineSpec) -> bool:
-        """Whether it is of that spec; an engine that nobody has used yet becomes its first user's."""
-        if self.spec == spec:
-            return True
-        nobodys = self.spec.owner is None and self.fresh and self.unused and not self.foreign
-        return nobodys and replace(self.spec, owner=spec.owner) == spec
+        return self.spec == spec
 
 
 def _seat(engine: Engine) -> _Seat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from firesteel.engines.record import EngineSpec
@@ -146,8 +146,6 @@ class ResourceState:
             return
         engine = self.engines[key]
         engine.holders[ticket] = request.job_id
-        if engine.spec.owner is None and not engine.foreign and (engine.fresh or request.exclusive):
-            engine.spec = replace(engine.spec, owner=request.engine.owner)  # a warm one is of whoever uses it first
         engine.fresh = False
         if request.exclusive:
             engine.exclusive_to = request.job_id

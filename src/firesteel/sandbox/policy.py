@@ -1,7 +1,8 @@
 """Who may touch what: the sandbox of an engine, of a driver, and of a task that opens what a caller names.
 
-There are two kinds of owners. The user who runs the node could open any of its files by hand, so their jobs may use all of
-the machine but for what is the node's or another owner's. Jobs of others may use what an admin lists, and what programs need.
+There are two kinds of owners. The user who runs the node could open any file of it by hand, so their jobs may too; processes of
+the node and of other owners stay out of their reach. Jobs of others may use what an admin lists, and what programs need. An
+engine that all owners share may use the machine, but for what is the node's.
 """
 
 from __future__ import annotations
@@ -43,45 +44,46 @@ class SandboxPolicy:
     temporary: str = "/tmp"  # noqa: S108  # replaced by a private one where it would be shared with others
 
     def trusts(self, owner: str | None) -> bool:
-        """None: an engine that all owners share, because an admin chose so."""
-        return owner in (None, "", self.user)
+        """Whether this is the user who runs the node, who could open every file by hand. A job without an owner was
+        submitted by them, before there were owners."""
+        return owner in ("", self.user)
 
-    def files(self, owner: str | None, *, whole: bool = False) -> Sandbox:
-        """What `owner` may open. `whole`: also what is hidden; for owners who are trusted only."""
-        common = ("/dev", *_KERNEL)
+    def files(self, owner: str | None) -> Sandbox:
+        """What `owner` may open; None: an engine that all owners share, because an admin chose so."""
+        if self.trusts(owner):
+            return Sandbox(write=("/",))
+        hidden = ("/dev", *_KERNEL, *self.hidden)
         shown = (*_KERNEL, *self.caches)
-        if not self.trusts(owner):
-            hidden = (*common, *self.hidden, *(real(*_SECRETS_OF_ROOT) if os.geteuid() == 0 else ()))
-            programs = (*real(*_PROGRAMS, *_NAME_SERVICE), *self.programs)
-            return Sandbox((*programs, *self.read), self.write, hidden, shown, _DEVICES)
-        hidden = common if whole else (*common, *self.hidden)
-        return Sandbox((), ("/",), hidden, shown, _DEVICES, names=True)
+        if owner is None:
+            return Sandbox((), ("/",), hidden, shown, _DEVICES, names=True)
+        secrets = real(*_SECRETS_OF_ROOT) if os.geteuid() == 0 else ()
+        programs = (*real(*_PROGRAMS, *_NAME_SERVICE), *self.programs)
+        return Sandbox((*programs, *self.read), self.write, (*hidden, *secrets), shown, _DEVICES)
 
-    def task(self, owner: str, *, whole: bool = False) -> Sandbox:
-        """Of a task of ours that opens what a caller names: also the checkpoints and savepoints of that owner."""
+    def task(self, owner: str, *shown: Path) -> Sandbox | None:
+        """For lines of ours that open what a caller of this owner names, and read `shown`; the owner's checkpoints and
+        savepoints are open to them. None: there is nothing to keep from this owner."""
+        if self.trusts(owner):
+            return None
         places = self._places(owner, self.checkpoints, self.savepoints)
-        return _with(self.files(owner, whole=whole), own=places)
+        return _with(self.files(owner), shown=real(*shown), own=places)
 
-    def foreign(self, owner: str, *shown: Path) -> Sandbox | None:
-        """For lines of the node that open what a caller of this owner names, and read `shown`; None: nothing to keep from them,
-        as they could open every file by hand."""
-        return None if self.trusts(owner) else _with(self.task(owner), shown=real(*shown))
-
-    def engine(self, owner: str | None, home: Path, work: Path, *, whole: bool = False) -> Sandbox:
+    def engine(self, owner: str | None, home: Path, work: Path) -> Sandbox:
         """`work` is what the engine may write to in its `home`."""
         own = (*real(work), *self._places(owner, self.checkpoints))
-        return _with(self.files(owner, whole=whole), shown=real(home), own=own)
+        return _with(self.files(owner), shown=real(home), own=own)
 
-    def driver(self, owner: str, *, shown: tuple[Path, ...], own: tuple[Path, ...], whole: bool = False) -> Sandbox:
+    def driver(self, owner: str, *, shown: tuple[Path, ...], own: tuple[Path, ...]) -> Sandbox:
         """Of a process that runs code of users: a program, or the JVM of one. `shown` and `own` are of its attempt."""
         read = (*real(*shown), *self._places(owner, self.savepoints))
         written = (*real(*own), *self._places(owner, self.checkpoints))
-        return _with(self.files(owner, whole=whole), shown=read, own=written)
+        return _with(self.files(owner), shown=read, own=written)
 
     def private_temporary(self, owner: str | None) -> bool:
         """Whether the usual directory for temporary files is not for this owner."""
-        on_the_way = f"{self.temporary}/"
-        return not self.trusts(owner) or any(h.startswith(on_the_way) or h == self.temporary for h in self.hidden)
+        if owner is None:
+            return any(h.startswith(f"{self.temporary}/") or h == self.temporary for h in self.hidden)
+        return not self.trusts(owner)
 
     def _places(self, owner: str | None, *roots: str | None) -> tuple[str, ...]:
         """The directories of an owner, made now: what is not there cannot be granted."""

@@ -420,7 +420,7 @@ class LocalAttemptExecutor:
 
         def call() -> T:
             policy = sandbox_policy(self._configuration)
-            return confined(policy.foreign(owner, *shown) if policy is not None else None, function)
+            return confined(policy.task(owner, *shown) if policy is not None else None, function)
 
         return call
 

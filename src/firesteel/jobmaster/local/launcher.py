@@ -19,8 +19,7 @@ from firesteel.jobmaster.executor import Deployment
 from firesteel.jobmaster.local import engine_log
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.plan import RunPlan
-from firesteel.jobmaster.sandboxing import named, sandbox_policy
-from firesteel.sandbox.coverage import Coverage
+from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.sandbox.owners import job_directory
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import Sandbox
@@ -106,15 +105,13 @@ class AttemptLauncher:
         policy, owner = self._policy, deployment.owner
         if policy is None:
             return None
-        whole = policy.trusts(owner) and Coverage(policy).whole(named(deployment.graph))
         if reusable:
-            return policy.task(owner, whole=whole)
+            return policy.task(owner)
         job = self._processes.root / deployment.attempt.job_id
         return policy.driver(
             owner,
             shown=(directory.root, job / "artifacts", bells(self._processes.root)),
             own=(directory.root, private_dir(self._work(deployment.attempt))),
-            whole=whole,
         )
 
     def _work(self, attempt: AttemptId) -> Path:

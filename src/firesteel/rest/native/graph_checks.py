@@ -80,7 +80,7 @@ class GraphChecks:
 
     def _sandbox(self, owner: str) -> dict[str, Any] | None:
         policy = self._policy()
-        sandbox = policy.foreign(owner) if policy is not None else None
+        sandbox = policy.task(owner) if policy is not None else None
         return sandbox.to_json() if sandbox is not None else None
 
     async def fit_of_savepoint(self, owner: str, path: str, graph: Mapping[str, Any]) -> Verdict | None:
