@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -333,16 +335,34 @@ def test_request_cancelled_in_the_moment_of_its_grant_gives_the_slot_back(tmp_pa
     play(scene, tmp_path, engine__slots="1", engine__max="1")
 
 
-def test_request_cancelled_in_the_moment_of_its_failure_is_silent(tmp_path: Path) -> None:
-    async def scene(desk: Desk) -> None:
+def test_request_cancelled_in_any_moment_of_its_failure_is_silent(tmp_path: Path) -> None:
+    """One turn of the loop more each time: before the engine fails, between that and the request's answer, and after it."""
+    outcomes: list[str] = []
+    unheard: list[dict[str, Any]] = []
+
+    async def scene(turns: int, desk: Desk) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
         desk.provider.errors = [EngineStartError("no")]
         waiting = desk.ask("a")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        waiting.cancel()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        in_time = waiting.cancel()
         await asyncio.wait({waiting})
+        assert waiting.cancelled() is in_time
+        outcomes.append("cancelled" if waiting.cancelled() else type(waiting.exception()).__name__)
+        del waiting
+        desk.asked.clear()
+        assert desk.manager.overview().waiting == 0
+        desk.provider.errors.clear()
+        await desk.run("b")
 
-    play(scene, tmp_path)
+    for turns in range(12):
+        play(partial(scene, turns), tmp_path)
+    gc.collect()  # an error that nobody took up is reported when it is forgotten
+    assert outcomes[0] == "cancelled"
+    assert outcomes[-1] == "EngineStartError"
+    assert sorted(outcomes, reverse=True) == outcomes
+    assert unheard == []
 
 
 # -- losing engines -----------------------------------------------------------------------------------------------
