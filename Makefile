@@ -3,13 +3,19 @@
 FIRESTEEL := .venv/bin/firesteel
 DEMO := FIRESTEEL_DATA_DIR=$(CURDIR)/.demo
 JOBS ?= 2
+PYTEST := .venv/bin/python -m pytest -n $(JOBS) --dist loadgroup --durations=30
+# Two suites that share no test and leave none out; CONTRIBUTING.md explains the marks.
+QUICK := not integration and (sample or not slow)
+REST := integration or (slow and not sample)
 
-.PHONY: help setup demo test integration check fmt bench docs lock clean
+.PHONY: help setup archive demo test test-rest test-all integration check fmt bench docs lock clean
 
 help:
 	@echo "make demo    run a batch and a streaming pipeline on a cluster that wakes up on this machine"
-	@echo "make test    run the tests"
-	@echo "make integration   run the tests that need more (scripts/fetch-test-jars, scripts/fetch-flink-cli); what is missing is skipped"
+	@echo "make test    run the quick tests, and one of each slow kind (minutes)"
+	@echo "make test-rest     run all other tests (half an hour); what needs more than Python and Java is skipped where that is missing"
+	@echo "make test-all      run both, as CI does"
+	@echo "make integration   run only the tests that need more (scripts/fetch-test-jars, scripts/fetch-flink-cli)"
 	@echo "make check   linters and types"
 	@echo "make fmt     format the code"
 	@echo "make bench   print the benchmark table (minutes)"
@@ -29,11 +35,22 @@ demo: setup
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
 	@$(DEMO) $(FIRESTEEL) cluster stop
 
-test: setup
-	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not integration"
+# Made once for this Java and this Spark; every engine of the tests starts in half the time then.
+archive: setup
+	-@$(DEMO) $(FIRESTEEL) engine train
 
-integration: setup
-	.venv/bin/python -m pytest -n $(JOBS) --dist loadgroup -m integration
+test: setup archive
+	$(PYTEST) -m "$(QUICK)"
+
+test-rest: setup archive
+	$(PYTEST) -m "$(REST)"
+
+test-all:
+	$(MAKE) test
+	$(MAKE) test-rest
+
+integration: setup archive
+	$(PYTEST) -m integration
 
 check: setup
 	.venv/bin/ruff check .

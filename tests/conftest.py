@@ -34,8 +34,8 @@ from tests.support.lone_job import LoneJob
 ROOT = "FIRESTEEL_TEST_ROOT"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all-schedules", action="store_true", help="play every simulated schedule, not a fifth of them")
+LONG_TIMEOUT = 240.0
+"""Seconds for a test that may have to start engines and nodes first."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
         root = tempfile.mkdtemp(prefix="firesteel-tests-")
         os.environ[ROOT] = root
         config.stash[_ROOT_KEY] = root
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None and any(
+            item.get_closest_marker(name) for name in ("spark", "slow", "integration")
+        ):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
 
 
 _ROOT_KEY: pytest.StashKey[str] = pytest.StashKey()
@@ -231,6 +239,7 @@ def configuration() -> Configuration:
         "engine.master": "local[2]",
         # The tests' writes are tiny: 200 shuffle partitions would be most of the time.
         "spark.sql.shuffle.partitions": "4",
+        "engine.start-timeout": "180 s",
         # Jobs of the tests sleep by calling Java, which takes no processor and no Python worker.
         "spark.sql.restrictedMode.enabled": "false",
     }

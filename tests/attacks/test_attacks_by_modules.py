@@ -25,6 +25,7 @@ def planted(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_a_node_takes_no_module_from_where_the_command_was_given(planted: Path, tmp_path: Path) -> None:
     """S45: a node that was woken by a command, and one that was started."""
     command = [str(Path(sys.executable).with_name("firesteel"))]

@@ -120,6 +120,7 @@ CONTRADICTIONS = {
 }
 
 
+@pytest.mark.slow
 def test_a_node_does_not_start_with_a_door_that_is_open(tmp_path: Path) -> None:
     """S3: CVE-2018-11770, SPARK-57451. The whole process: it ends, says why, and never listened."""
 
@@ -269,6 +270,7 @@ def test_debug_surfaces_are_off_and_for_admins(people: People) -> None:
 # -- authentication: none ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_authentication_there_is_no_role(tmp_path: Path) -> None:
     """S34: whoever comes is a viewer of nothing; S14: and a page of elsewhere is refused all the same."""
     overrides = {"security.rest.authentication": "none", "engine.master": "sc://localhost:9", **UNLIMITED}

@@ -102,6 +102,7 @@ class Drawn:
         case.validate_response(answer, checks=[not_a_server_error, response_schema_conformance])
 
 
+@pytest.mark.slow
 def test_the_document_is_kept(tmp_path: Path) -> None:
     drawn = Drawn(FlinkWorld(tmp_path))
     drawn.play(examples=5)

@@ -112,6 +112,7 @@ def test_a_game_with_faults_holds_and_its_control_run_too(stage: Stage, tmp_path
     assert not [e for e in events if e.kind in ("fault", "healed")]
 
 
+@pytest.mark.sample
 def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> None:
     cluster = stage.cluster
     assert isinstance(cluster, LocalCluster)

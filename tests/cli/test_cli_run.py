@@ -307,6 +307,7 @@ def test_info_reports_what_spark_objects_to(firesteel: Firesteel, tmp_path: Path
     assert "UNRESOLVED_COLUMN" in err
 
 
+@pytest.mark.slow
 def test_no_engine_is_a_code_of_its_own_with_the_log(tmp_path: Path) -> None:
     """In a data directory of its own: other settings are another cluster."""
     with own_cluster(tmp_path / "data") as firesteel:
@@ -316,6 +317,7 @@ def test_no_engine_is_a_code_of_its_own_with_the_log(tmp_path: Path) -> None:
         assert "no.such.Serializer" in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
     with own_cluster(tmp_path / "data") as firesteel:
         child = firesteel("run", str(batch(tmp_path)), "--json")

@@ -53,6 +53,7 @@ def test_awake_cluster_is_used_again(machine: Machine) -> None:
         assert client.whoami().role == "admin"
 
 
+@pytest.mark.slow
 def test_idle_cluster_makes_way_for_other_settings(machine: Machine) -> None:
     first = machine.awake()
     second = machine.awake(engine__slots="3")
@@ -63,6 +64,7 @@ def test_idle_cluster_makes_way_for_other_settings(machine: Machine) -> None:
     )  # a client's own settings are no other cluster
 
 
+@pytest.mark.slow
 def test_cluster_that_was_started_on_purpose_does_not_make_way(machine: Machine) -> None:
     machine.nodes.append(start_node(machine.given(rest__port="0"), woken=False))
     assert machine.awake() == machine.nodes[0]
@@ -79,6 +81,7 @@ def test_setting_that_the_command_lacks_is_named_with_the_cure(machine: Machine)
     assert "leave" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_spark_settings_of_a_started_cluster_need_not_be_repeated(machine: Machine) -> None:
     given = machine.given(rest__port="0", **{"spark.sql.shuffle.partitions": "3"})
     machine.nodes.append(start_node(given, woken=False))
@@ -94,6 +97,7 @@ def test_other_store_than_the_cluster_has_is_named(machine: Machine, tmp_path: P
     assert machine.awake(high_availability__sql__url=store) == machine.nodes[0]
 
 
+@pytest.mark.slow
 def test_cluster_goes_to_sleep_when_nobody_needs_it(machine: Machine) -> None:
     node = machine.awake(local_cluster__idle_timeout="300 ms")
     assert node.process.wait(60)
@@ -107,6 +111,7 @@ def test_node_that_cannot_start_says_why(machine: Machine) -> None:
         machine.awake(rest__bind_address="0.0.0.0", security__rest__authentication="none")
 
 
+@pytest.mark.slow
 def test_secret_settings_are_in_no_command_line(machine: Machine) -> None:
     """S27: whoever lists the processes of this machine sees no token."""
     node = machine.awake(engine__token="canary-7f3a")

@@ -343,7 +343,7 @@ def test_exit_code_of_a_script_is_kept_as_a_shell_would_see_it(end: str, code: i
     assert Failure.from_json(failure.to_json()) == failure
 
 
-@pytest.mark.parametrize("api", ["connect", "classic"])
+@pytest.mark.parametrize("api", ["connect", pytest.param("classic", marks=pytest.mark.slow)])
 def test_modules_beside_a_script_reach_its_workers(cluster: Cluster, tmp_path: Path, api: str) -> None:
     (tmp_path / "helper_beside.py").write_text(
         "from rates_beside.eur import RATE\n\ndef times(x):\n    return x * RATE\n"
@@ -374,6 +374,7 @@ def test_exit_code_zero_is_success(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.run_graph(script(tmp_path, "import sys; sys.exit(0)")).record.status is JobStatus.FINISHED
 
 
+@pytest.mark.slow
 def test_classic_script_has_a_spark_context_and_its_jvm_goes_with_it(cluster: Cluster, tmp_path: Path) -> None:
     graph = script(
         tmp_path,
@@ -448,7 +449,7 @@ def test_many_drivers_at_once(cluster: Cluster, tmp_path: Path) -> None:
     assert all(ids(tmp_path / str(n)) == list(range(n)) for n in range(1, 7))
 
 
-@pytest.mark.parametrize("api", ["connect", "classic"])
+@pytest.mark.parametrize("api", ["connect", pytest.param("classic", marks=pytest.mark.slow)])
 def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster, tmp_path: Path, api: str) -> None:
     work = tmp_path / "work"
     work.mkdir()

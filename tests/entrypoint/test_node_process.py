@@ -149,6 +149,7 @@ def test_last_node_that_ends_by_a_signal_leaves_no_engine_behind(
     assert "Traceback" not in node.said
 
 
+@pytest.mark.slow
 def test_node_that_ends_beside_another_leaves_its_engines_to_it(
     tmp_path: Path, start: Start, engine: ProcessIdentity
 ) -> None:
@@ -166,6 +167,7 @@ def test_node_that_ends_beside_another_leaves_its_engines_to_it(
     assert not engine.alive
 
 
+@pytest.mark.slow
 def test_second_node_of_a_host_with_another_data_directory_is_refused(tmp_path: Path, start: Start) -> None:
     """Its leader would see neither engines nor files of the first; once nothing runs from there, it may lead."""
     store = f"high-availability.sql.url=sqlite:///{tmp_path / 'one.db'}"
@@ -184,6 +186,7 @@ def test_second_node_of_a_host_with_another_data_directory_is_refused(tmp_path: 
     third.until_said("dispatcher of epoch 2 leads")
 
 
+@pytest.mark.slow
 def test_node_with_another_store_than_its_data_directory_belongs_to_is_refused(tmp_path: Path, start: Start) -> None:
     first = start(f"high-availability.sql.url=sqlite:///{tmp_path / 'one.db'}")
     first.until_said("dispatcher of epoch 1 leads")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 else:
     from example_files import EXAMPLES, FOLDERS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SAMPLE = "orders"
 
 ENDLESS = "clicks_live"
 
@@ -40,7 +42,10 @@ def lines_of(folder: Path) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^    ((?:firesteel|python) .+)$", page, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("folder", [f for f in FOLDERS if f.name != ENDLESS], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(f, id=f.name, marks=[pytest.mark.sample] * (f.name == SAMPLE)) for f in FOLDERS if f.name != ENDLESS],
+)
 def test_commands_of_an_example_work_twice(firesteel: Firesteel, folder: Path) -> None:
     lines = lines_of(folder)
     assert any(program == "firesteel" for program, *_ in lines)

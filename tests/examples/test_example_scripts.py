@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     from example_files import EXAMPLES, module, read_json
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WORDCOUNT = EXAMPLES / "script_wordcount"
 RDD = EXAMPLES / "script_rdd"

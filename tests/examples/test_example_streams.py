@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     from example_files import EXAMPLES, module, read_json, read_parquet, streamed_files
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _finished(run: Run) -> None:

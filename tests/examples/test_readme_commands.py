@@ -17,7 +17,7 @@ from tests.cli.test_cli_run import Firesteel, commands, finish
 if TYPE_CHECKING:
     from tests.conftest import Cluster
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 PIPELINE, BLOCK = re.findall(r"^```(?:yaml|sh)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[:2]

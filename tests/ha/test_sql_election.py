@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from tests.contracts.ha_contract import LONG_LEASE, Recorder
 
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
@@ -45,6 +46,7 @@ def test_leader_that_cannot_renew_is_revoked_before_its_lease_ends(tmp_path: Pat
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_leader_stays_leader_over_many_leases(tmp_path: Path) -> None:
     async def main() -> None:
         async with node(tmp_path, lease=9.0) as one, node(tmp_path, lease=9.0) as other:

@@ -146,6 +146,7 @@ def test_leader_that_was_stopped_past_its_lease_is_revoked_and_refused_when_it_g
         asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_stopped_leader_that_nobody_replaced_leads_anew_with_another_epoch(database: Path) -> None:
     """Its old epoch is not trusted again: somebody may have led in between, for all it knows."""
     with child("lead", database, lease=3.0) as old:

@@ -227,6 +227,7 @@ def tls(authority: Authority, certificate: Path, key: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_tls_with_certificates_on_both_sides(tls_server: str, authority: Authority, tmp_path: Path) -> None:
     cluster = ZooKeeperCluster(tls_server, tmp_path)
 

@@ -1,26 +1,18 @@
-"""Thousands of schedules take minutes: every run plays a fifth of them, and CI all (`--all-schedules`)."""
+"""Thousands of schedules take minutes: the first of each kind are quick, and the others are marked slow."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-SHARE = 5
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all-schedules"):
-        return
-    mine = [
-        i
-        for i in items
-        if i.path.name == "test_schedules.py" and isinstance(i, pytest.Function) and hasattr(i, "callspec")
-    ]
-    seen: dict[str, int] = {}
-    dropped = []
-    for item in mine:
-        number = seen[item.originalname] = seen.get(item.originalname, -1) + 1
-        if number % SHARE:
-            dropped.append(item)
-    if dropped:
-        config.hook.pytest_deselected(items=dropped)
-        items[:] = [i for i in items if i not in dropped]
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` is looked at."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.path.name == "test_schedules.py" and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            if seen[item.originalname]:
+                item.add_marker(pytest.mark.slow)
+            seen[item.originalname] += 1

@@ -152,7 +152,14 @@ MUTANTS: list[tuple[Patch, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("bug", "invariant", "options"), MUTANTS, ids=[m[0].__name__ for m in MUTANTS])
+SLOW = {results_are_not_asked}
+"""Caught after hundreds of schedules."""
+
+
+@pytest.mark.parametrize(
+    ("bug", "invariant", "options"),
+    [pytest.param(*m, id=m[0].__name__, marks=[pytest.mark.slow] * (m[0] in SLOW)) for m in MUTANTS],
+)
 def test_bug_is_caught(
     bug: Patch, invariant: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

@@ -106,6 +106,7 @@ def test_same_seed_same_history() -> None:
     assert first.world.writes == second.world.writes
 
 
+@pytest.mark.slow
 def test_schedules_go_where_the_bugs_are() -> None:
     """Checks that nothing ever reaches prove nothing: what must be met, is."""
     met: Counter[str] = Counter()

@@ -40,6 +40,7 @@ CHOSEN = [
     }
 ]
 """A spread over what programs use: DataFrames, RDDs, MLlib old and new, DStreams. The table holds more."""
+SAMPLES = {"pi.py", "sql/arrow.py", "ml/binarizer_example.py"}
 
 
 def test_enough_programs_are_run() -> None:
@@ -48,7 +49,10 @@ def test_enough_programs_are_run() -> None:
     assert sum(e.api == "connect" for e in CHOSEN) >= 3
 
 
-@pytest.mark.parametrize("example", CHOSEN, ids=lambda e: e.program)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, id=e.program, marks=[pytest.mark.sample] * (e.program in SAMPLES)) for e in CHOSEN],
+)
 def test_program_runs_unchanged(cluster: Cluster, tmp_path: Path, example: Example) -> None:
     link_data(tmp_path)
     plan = RunPlan.of(load_pipeline(example.path).graph, cluster.configuration)

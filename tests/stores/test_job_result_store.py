@@ -273,6 +273,7 @@ async def ten_thousand() -> FaultyStore:
     return faulty
 
 
+@pytest.mark.slow
 def test_ten_thousand_results_load_off_the_loop_into_little_memory() -> None:
     async def run() -> None:
         faulty = await ten_thousand()

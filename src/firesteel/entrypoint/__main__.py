@@ -13,7 +13,6 @@ from pathlib import Path
 
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.entrypoint.node_log import log_to
 from firesteel.errors import FiresteelError
 from firesteel.files import private_dir
@@ -53,6 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     with contextlib.suppress(OSError):  # a directory that cannot be made is told of when the node starts
         # Nothing is looked for where a command was given: all paths of the configuration are absolute by now (S45).
         os.chdir(private_dir(cluster_directory(configuration)))
+    from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint  # a second that a refusal need not take
+
     application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
     return asyncio.run(entrypoint.run()).exit_code
