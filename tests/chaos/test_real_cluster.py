@@ -137,7 +137,7 @@ def test_life_of_jobs_on_a_real_engine(real: RealCluster, tmp_path: Path) -> Non
     feeder = Feeder(tmp_path / "in")
     try:
         stream = submit(node, stream_graph(feeder.directory, tmp_path / "stream"))
-        eventually(lambda: ids_in(tmp_path / "stream") or None, timeout=90, what="no output")
+        eventually(lambda: ids_in(tmp_path / "stream") or None, timeout=240, what="no output")
         node.ask("checkpoint", job_id=stream, trigger="c1")
         done = eventually(
             lambda: o if (o := node.ask("operation", job_id=stream, trigger="c1"))["status"] != "IN_PROGRESS" else None,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import http.client
 import json
 import re
@@ -73,10 +71,6 @@ class EngineApi:
 
 def signed_token(secret: str) -> str:
     """A JSON web signature as Spark's JWSFilter wants it: HS256 over an empty claim."""
+    import jwt  # takes long to import, and a driver needs it only once its job runs
 
-    def encode(raw: bytes) -> bytes:
-        return base64.urlsafe_b64encode(raw).rstrip(b"=")
-
-    body = encode(b'{"alg":"HS256","typ":"JWT"}') + b"." + encode(b"{}")
-    signature = hmac.new(base64.urlsafe_b64decode(secret), body, hashlib.sha256).digest()
-    return (body + b"." + encode(signature)).decode()
+    return jwt.encode({}, base64.urlsafe_b64decode(secret), "HS256")
