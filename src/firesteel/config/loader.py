@@ -29,6 +29,7 @@ from firesteel.config.sections import (
     JobManagerOptions,
     JobStoreOptions,
     LocalClusterOptions,
+    LoggingOptions,
     ParallelismOptions,
     RestOptions,
     SecurityOptions,
@@ -93,6 +94,7 @@ class Configuration:
     rest: RestOptions
     web: WebOptions
     security: SecurityOptions
+    logging: LoggingOptions
     blob: BlobOptions
     client: ClientOptions
     local_cluster: LocalClusterOptions
@@ -201,6 +203,7 @@ def load_configuration(
         rest=RestOptions.of(values),
         web=WebOptions.of(values),
         security=SecurityOptions.of(values),
+        logging=LoggingOptions.of(values),
         blob=BlobOptions.of(values),
         client=ClientOptions.of(values),
         local_cluster=LocalClusterOptions.of(values),

@@ -632,6 +632,24 @@ class SecurityOptions(Section, prefix="security"):
     )
 
 
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LoggingOptions(Section, prefix="logging"):
+    """The log of a node."""
+
+    format: LogFormat = option(
+        default=LogFormat.TEXT,
+        description=(
+            "`text`: lines for people; `json`: one object a line, with `epoch`, `job`, `attempt` and `request` as members of "
+            "their own."
+        ),
+        since="0.2",
+    )
+
+
 class BlobOptions(Section, prefix="blob"):
     """Files that travel with jobs: scripts, modules, archives."""
 
@@ -731,6 +749,7 @@ SECTIONS: tuple[type[Section], ...] = (
     WebOptions,
     SecurityOptions,
     BlobOptions,
+    LoggingOptions,
     ClientOptions,
     LocalClusterOptions,
 )

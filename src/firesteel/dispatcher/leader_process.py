@@ -11,6 +11,7 @@ from firesteel.dispatcher.dispatcher import Dispatcher, RecoveredJobs
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError, NotLeadingError
 from firesteel.ha.protocols import Epoch
+from firesteel.log_context import log_context
 from firesteel.types import is_job_id
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,10 @@ class DispatcherLeaderProcess:
 
     async def start(self) -> None:
         """Returns when the Dispatcher serves. Parsing what was stored happens in threads, not here."""
+        with log_context(epoch=str(self.epoch)):
+            await self._recover()
+
+    async def _recover(self) -> None:
         services = self._services = await self._open_services(self.epoch, self._broke)
         # Side by side: nobody but us writes any more, and none of them is in need of another.
         bad_results, (submissions, bad_graphs), (records, bad_records), _, _, _ = await asyncio.gather(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.node_log import log_to
+from firesteel.entrypoint.node_log import log_as, log_to
 from firesteel.errors import FiresteelError
 from firesteel.files import private_dir
 from firesteel.resourcemanager.provider import cluster_directory
@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     except FiresteelError as error:
         sys.stderr.write(f"error: {error}\n")
         return ApplicationStatus.START_FAILED.exit_code
+    log_as(configuration.logging.format)
     with contextlib.suppress(OSError):  # a directory that cannot be made is told of when the node starts
         # Nothing is looked for where a command was given: all paths of the configuration are absolute by now (S45).
         os.chdir(private_dir(cluster_directory(configuration)))

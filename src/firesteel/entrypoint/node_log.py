@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+from firesteel.config.sections import LogFormat
+from firesteel.log_context import JsonFormatter, TextFormatter
+
 MAX_BYTES = 16 << 20
 KEPT = 4
 
@@ -24,7 +26,6 @@ KEPT = 4
 class NodeLog(RotatingFileHandler):
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=kept, encoding="utf-8", errors="replace")
-        self.setFormatter(logging.Formatter(FORMAT))
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - as in logging
         self._follow()
@@ -64,7 +65,14 @@ class NodeLog(RotatingFileHandler):
 def log_to(path: Path | None) -> None:
     """Have everything that is logged written to a file that turns over, or to standard error."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr) if path is None else NodeLog(path)
-    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
+    handler.setFormatter(TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def log_as(line_format: LogFormat) -> None:
+    """Once the configuration is known; until then lines are text."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter() if line_format is LogFormat.JSON else TextFormatter())
 
 
 @contextlib.contextmanager

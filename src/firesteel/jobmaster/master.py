@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
@@ -63,6 +63,7 @@ from firesteel.jobmaster.machine import (
     step,
 )
 from firesteel.jobmaster.past import KEPT_ATTEMPTS
+from firesteel.log_context import log_context
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -115,6 +116,7 @@ class JobMaster:
         self._waiting: asyncio.Task[Any] | None = None
         self._outcome: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
         self._over = False
+        self._log_fields: MutableMapping[str, str] = {}
         self._loss: asyncio.Task[Any] | None = None
         self.reclaimed = asyncio.Event()
         """Set once a recovered job holds the slot that it had before, or does not need it."""
@@ -146,6 +148,10 @@ class JobMaster:
 
     async def run(self) -> Finish:
         """Returns when the job has ended for good. Cancelling it lets go of the job, which runs on without us."""
+        with log_context(epoch=str(self._services.epoch), job=self.submission.job_id) as self._log_fields:
+            return await self._run()
+
+    async def _run(self) -> Finish:
         try:
             self._tasks.start(self._read(), "mailbox")
             if self._known:
@@ -223,6 +229,7 @@ class JobMaster:
             try:
                 before = self.state.status
                 self.state, instructions = step(self.state, event, self._services.now())
+                self._log_fields["attempt"] = str(self.state.attempt or "")
                 if self.state.status is not before:
                     logger.info("job %s: %s → %s", self.submission.job_id, before, self.state.status)
                     self._tell()

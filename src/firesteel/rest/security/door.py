@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
+from firesteel.log_context import log_context
 from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX
 from firesteel.rest.security.addresses import network_of
 from firesteel.rest.security.answers import Answer, security_headers
@@ -125,6 +126,10 @@ class Door:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope)
+        with log_context(request=request.id):
+            await self._answer(request, scope, receive, send)
+
+    async def _answer(self, request: _Request, scope: Scope, receive: Receive, send: Send) -> None:
         scope = {**scope, REQUEST_ID: request.id, AUDIT: {}}
         scope.pop(PRINCIPAL, None)
         answer = Answer(send, (*security_headers(tls=request.tls), (b"x-request-id", request.id.encode())))
