@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
 ENTRIES = re.findall(r"^([A-Za-z0-9][\w.-]*)==(\S+)((?:[^\n]*\\\n)(?:    --hash=\S+(?: \\)?\n)+)", LOCK, re.MULTILINE)
 LOCKED = {canonicalize_name(name): version for name, version, _ in ENTRIES}
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECTS = [tomllib.loads((ROOT / d / "pyproject.toml").read_text())["project"] for d in (".", "chaos")]
 WANTED = [
     Requirement(text)
-    for text in (*PROJECT["dependencies"], *(t for extra in PROJECT["optional-dependencies"].values() for t in extra))
+    for project in PROJECTS
+    for text in (*project["dependencies"], *(t for extra in project["optional-dependencies"].values() for t in extra))
     if not text.startswith("firesteel")
 ]
 

@@ -10,8 +10,8 @@ from typing import cast
 from tests.support.postgresql import PostgreSqlServer
 from tests.support.zookeeper import ZooKeeperQuorum, ZooKeeperServer
 
-from firesteel.chaos.controlled import BadLine
-from firesteel.chaos.faults import Fault, NoTargetError, Strike, World, fault
+from firesteel_chaos.controlled import BadLine
+from firesteel_chaos.faults import Fault, NoTargetError, Strike, World, fault
 
 
 def zookeeper_faults(quorum: ZooKeeperQuorum) -> tuple[Fault, ...]:

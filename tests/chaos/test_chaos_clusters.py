@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 from tests.support.echo import echo_server
 
-from firesteel.chaos.controlled import ChaosError
-from firesteel.chaos.history import History
-from firesteel.chaos.main import make_command, open_stage
-from firesteel.chaos.network import LineGroup, TcpProxy
-from firesteel.chaos.own_cluster import CommandFailedError, OwnCluster, read_description
-from firesteel.chaos.stage import StoreAddress
+from firesteel_chaos.controlled import ChaosError
+from firesteel_chaos.history import History
+from firesteel_chaos.main import make_command, open_stage
+from firesteel_chaos.network import LineGroup, TcpProxy
+from firesteel_chaos.own_cluster import CommandFailedError, OwnCluster, read_description
+from firesteel_chaos.stage import StoreAddress
 
 DESCRIPTION = """
 token-file: {root}/token

@@ -14,11 +14,11 @@ from typing import cast
 
 import pytest
 
-from firesteel.chaos.controlled import ControlledCluster, ControlledNode
-from firesteel.chaos.faults import TABLE, Fault, NoTargetError, Strike, World
-from firesteel.chaos.faults.processes import children_of, limited
-from firesteel.chaos.history import History
 from firesteel.processes import ProcessIdentity
+from firesteel_chaos.controlled import ControlledCluster, ControlledNode
+from firesteel_chaos.faults import TABLE, Fault, NoTargetError, Strike, World
+from firesteel_chaos.faults.processes import children_of, limited
+from firesteel_chaos.history import History
 
 BY_KEY = {each.key: each for each in TABLE}
 

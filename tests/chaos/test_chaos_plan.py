@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 from tests.chaos.server_faults import postgresql_faults, zookeeper_faults
 
-from firesteel.chaos import rounds
-from firesteel.chaos.controlled import ChaosError, ControlledCluster
-from firesteel.chaos.faults import ABILITIES, TABLE, Fault, NoTargetError, Strike, World, fault, playable, select
-from firesteel.chaos.history import Event, History
-from firesteel.chaos.rounds import Player, Round, Shape, Step, plan
+from firesteel_chaos import rounds
+from firesteel_chaos.controlled import ChaosError, ControlledCluster
+from firesteel_chaos.faults import ABILITIES, TABLE, Fault, NoTargetError, Strike, World, fault, playable, select
+from firesteel_chaos.history import Event, History
+from firesteel_chaos.rounds import Player, Round, Shape, Step, plan
 
 ALL = (*TABLE, *zookeeper_faults(cast("Any", None)), *postgresql_faults(cast("Any", None)))
 

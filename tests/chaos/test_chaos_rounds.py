@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import until
 
-from firesteel.chaos import invariants
-from firesteel.chaos.cluster import LocalCluster
-from firesteel.chaos.controlled import answers, leader_of, leading_node
-from firesteel.chaos.game import Game, play
-from firesteel.chaos.history import Event
-from firesteel.chaos.own_cluster import OwnCluster, read_description
-from firesteel.chaos.records import open_records
-from firesteel.chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 from firesteel.client.cluster import ClusterClient
+from firesteel_chaos import invariants
+from firesteel_chaos.cluster import LocalCluster
+from firesteel_chaos.controlled import answers, leader_of, leading_node
+from firesteel_chaos.game import Game, play
+from firesteel_chaos.history import Event
+from firesteel_chaos.own_cluster import OwnCluster, read_description
+from firesteel_chaos.records import open_records
+from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("chaos"), pytest.mark.timeout(600)]
 
@@ -141,7 +141,7 @@ def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_game_that_is_ended_leaves_nothing_behind(tmp_path: Path, ending: signal.Signals) -> None:
     root = tmp_path / "game"
-    command = [sys.executable, "-m", "firesteel.chaos.main", "run", "--rounds", "50", "--root", str(root)]
+    command = [sys.executable, "-m", "firesteel_chaos.main", "run", "--rounds", "50", "--root", str(root)]
     log = tmp_path / "log"
     with log.open("w") as output:
         game = subprocess.Popen([*command, "--streams", "1"], stdout=output, stderr=output, start_new_session=True)

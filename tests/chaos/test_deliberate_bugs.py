@@ -14,17 +14,6 @@ import pytest
 from tests.chaos.buggy_node import BUGS
 from tests.support.waiting import until
 
-from firesteel.chaos.cluster import OPTIONS, LocalCluster
-from firesteel.chaos.controlled import ControlledNode
-from firesteel.chaos.history import History
-from firesteel.chaos.invariants import Bounds, Violation, check
-from firesteel.chaos.observer import Observer
-from firesteel.chaos.store_view import open_store_view
-from firesteel.chaos.workload.calls import RecordingClient
-from firesteel.chaos.workload.errands import Errands, Planned
-from firesteel.chaos.workload.leftovers import leftovers, look_at_savepoints
-from firesteel.chaos.workload.outputs import compare, ids_in, read_diary
-from firesteel.chaos.workload.programs import PROGRAM, ScriptPlan, batch_graph, script_graph, stream_graph
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.operations import SAVEPOINT, STOP
 from firesteel.config import load_configuration
@@ -32,6 +21,17 @@ from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.types import JobID
+from firesteel_chaos.cluster import OPTIONS, LocalCluster
+from firesteel_chaos.controlled import ControlledNode
+from firesteel_chaos.history import History
+from firesteel_chaos.invariants import Bounds, Violation, check
+from firesteel_chaos.observer import Observer
+from firesteel_chaos.store_view import open_store_view
+from firesteel_chaos.workload.calls import RecordingClient
+from firesteel_chaos.workload.errands import Errands, Planned
+from firesteel_chaos.workload.leftovers import leftovers, look_at_savepoints
+from firesteel_chaos.workload.outputs import compare, ids_in, read_diary
+from firesteel_chaos.workload.programs import PROGRAM, ScriptPlan, batch_graph, script_graph, stream_graph
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("chaos")]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from firesteel.chaos.history import Event, History, read_history
-from firesteel.chaos.invariants import TABLE, Bounds, check
-from firesteel.chaos.report import summary
+from firesteel_chaos.history import Event, History, read_history
+from firesteel_chaos.invariants import TABLE, Bounds, check
+from firesteel_chaos.report import summary
 
 JOB = "a" * 32
 OTHER = "b" * 32

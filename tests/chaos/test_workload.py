@@ -22,25 +22,6 @@ from tests.support.postgresql import HOW_TO_GET_IT, binaries, servers
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
-from firesteel.chaos.cluster import LocalCluster
-from firesteel.chaos.history import History
-from firesteel.chaos.invariants import Bounds, check
-from firesteel.chaos.observer import Observer
-from firesteel.chaos.report import summary
-from firesteel.chaos.sightings import Drivers, Engines, Witnesses, ancestor, usage
-from firesteel.chaos.store_view import StoreUnreadableError, StoreView, open_store_view
-from firesteel.chaos.workload import Workload
-from firesteel.chaos.workload.calls import RecordingClient
-from firesteel.chaos.workload.leftovers import look_at_savepoints
-from firesteel.chaos.workload.outputs import Feeder, compare, ids_in, read_diary
-from firesteel.chaos.workload.programs import (
-    PROGRAM_DIGEST,
-    ScriptPlan,
-    batch_graph,
-    digest_of,
-    script_graph,
-    stream_graph,
-)
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.errors import ClusterError, ClusterUnreachableError
 from firesteel.config import Configuration, load_configuration
@@ -56,6 +37,25 @@ from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import JobID
+from firesteel_chaos.cluster import LocalCluster
+from firesteel_chaos.history import History
+from firesteel_chaos.invariants import Bounds, check
+from firesteel_chaos.observer import Observer
+from firesteel_chaos.report import summary
+from firesteel_chaos.sightings import Drivers, Engines, Witnesses, ancestor, usage
+from firesteel_chaos.store_view import StoreUnreadableError, StoreView, open_store_view
+from firesteel_chaos.workload import Workload
+from firesteel_chaos.workload.calls import RecordingClient
+from firesteel_chaos.workload.leftovers import look_at_savepoints
+from firesteel_chaos.workload.outputs import Feeder, compare, ids_in, read_diary
+from firesteel_chaos.workload.programs import (
+    PROGRAM_DIGEST,
+    ScriptPlan,
+    batch_graph,
+    digest_of,
+    script_graph,
+    stream_graph,
+)
 
 JOB = JobID("a" * 32)
 

@@ -16,9 +16,9 @@ from tests.chaos.server_faults import Databases, postgresql_faults, zookeeper_fa
 from tests.support.postgresql import PostgreSqlServer, url_of
 from tests.support.zookeeper import ZooKeeperQuorum
 
-from firesteel.chaos.faults import TABLE, Fault
-from firesteel.chaos.main import Wish, make_command
-from firesteel.chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
+from firesteel_chaos.faults import TABLE, Fault
+from firesteel_chaos.main import Wish, make_command
+from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 
 PROJECT = Path(__file__).parents[2]
 FAILING_NODE = (sys.executable, "-m", "tests.chaos.failing_node")

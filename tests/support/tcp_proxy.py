@@ -1,5 +1,5 @@
 """The network that tests break is the one that the chaos harness breaks."""
 
-from firesteel.chaos.network import BOTH, TO_CLIENT, TO_SERVER, TcpProxy
+from firesteel_chaos.network import BOTH, TO_CLIENT, TO_SERVER, TcpProxy
 
 __all__ = ["BOTH", "TO_CLIENT", "TO_SERVER", "TcpProxy"]

@@ -1,0 +1,142 @@
+"""Attempts: at most one at a time, none without a reason, none after a cancel: I2, I8, I10, I11, I22."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from firesteel_chaos.invariants.model import TERMINAL, Bounds, Job, Story, Violation, pairs
+
+_CLOCKS = 0.05
+"""Two clocks that tell the same time agree to this."""
+
+
+def i2(story: Story, _: Bounds) -> Iterator[Violation]:
+    for job in story.jobs.values():
+        for first, second in pairs(sorted(job.drivers, key=lambda s: (s.attempt, s.seen))):
+            # Both were seen at work in the same look: by `seen`, not by `taken`, which nobody else saw.
+            if first.process != second.process and second.seen < first.ended and first.seen < second.ended:
+                text = f"drivers {first.process[0]} and {second.process[0]} worked for it at the same time"
+                yield Violation("I2", job.job, f"{text} (attempts {first.attempt} and {second.attempt})", second.seen)
+        for before, after in pairs(sorted(job.runs, key=lambda r: float(r["began"]))):
+            if before.get("ended") is not None and after["began"] < before["ended"]:
+                yield Violation("I2", job.job, "its program ran twice at the same time", after["began"])
+
+
+def i8(story: Story, bounds: Bounds) -> Iterator[Violation]:
+    for job in story.jobs.values():
+        runs: dict[int, dict[str, str]] = {}
+        for query in job.queries:
+            before = runs.setdefault(query["attempt"], query["runs"])
+            # A sink whose query came later is one more; one that has another run is another run.
+            if any(before.get(sink, run) != run for sink, run in query["runs"].items()):
+                text = f"its queries {before} became {query['runs']} within attempt {query['attempt']}"
+                yield Violation("I8", job.job, text, query.at)
+        processes: dict[int, tuple[int, str]] = {}
+        for span in job.drivers:
+            if processes.setdefault(span.attempt, span.process) != span.process:
+                yield Violation("I8", job.job, f"attempt {span.attempt} changed its driver", span.seen)
+        yield from _without_reason(story, job, bounds)
+
+
+def _without_reason(story: Story, job: Job, bounds: Bounds) -> Iterator[Violation]:
+    """A further attempt has a reason: a failure that was planned, or a fault that harms attempts."""
+    planned = int(job.plan.get("failures") or 0)
+    began = _began(job)
+    for number in sorted(began):
+        if number <= planned + 1 or not job.plan:
+            continue
+        since = began.get(number - 1, job.calls[0].at if job.calls else 0.0)
+        if not story.harmed(job.job, since, began[number], bounds):
+            yield Violation(
+                "I8", job.job, f"attempt {number} was made, and nothing had harmed the one before", began[number]
+            )
+    ended = [c for c in job.results() if c.value.get("status") == "FAILED"]
+    if ended and job.plan.get("ends") not in (None, "FAILED") and not planned:
+        since = min(began.values(), default=job.calls[0].at)
+        if not story.harmed(job.job, since, ended[0].at, bounds):
+            yield Violation("I8", job.job, "it FAILED, and nothing had harmed it", ended[0].at)
+
+
+def _began(job: Job) -> dict[int, float]:
+    """When each attempt was first heard of."""
+    began: dict[int, float] = {}
+    heard = [(s.attempt, s.seen) for s in job.drivers]
+    heard += [(e["attempt"], e.at) for e in (*job.stored, *job.states) if e.get("attempt")]
+    heard += [(c.value["attempt"], c.answered) for c in job.results() if c.value.get("attempt")]
+    for number, at in heard:
+        began[number] = min(at, began.get(number, math.inf))
+    return began
+
+
+def i10(story: Story, bounds: Bounds) -> Iterator[Violation]:
+    for job in story.jobs.values():
+        acked = job.acked("cancel")
+        if acked is None:
+            continue
+        due = story.deadline(acked, bounds.cancel, bounds)
+        for span in job.drivers:
+            if span.ended > due and story.end > due:
+                late = f"still works {min(span.ended, story.end) - acked:.1f} s after it was cancelled"
+                yield Violation("I10", job.job, f"driver {span.process[0]} {late}", due)
+            if span.taken > acked + bounds.starting:
+                text = f"attempt {span.attempt} began {span.taken - acked:.1f} s after it was cancelled"
+                yield Violation("I10", job.job, text, span.taken)
+        for run in job.runs:
+            if run["began"] > acked + bounds.starting:
+                text = f"its program began {run['began'] - acked:.1f} s after it was cancelled"
+                yield Violation("I10", job.job, text, run["began"])
+        ended = job.ended()
+        if (ended is None and story.end > due) or (ended is not None and ended > due):
+            yield Violation("I10", job.job, f"was cancelled at {acked:.1f} s and had not ended then", due)
+        for call in job.results():
+            if call.value.get("status") not in ("CANCELED", "FINISHED"):
+                yield Violation("I10", job.job, f"was cancelled and is {call.value.get('status')}", call.answered)
+
+
+def i11(story: Story, bounds: Bounds) -> Iterator[Violation]:
+    """Counted by the programs themselves, which no failover makes forget."""
+    for job in story.jobs.values():
+        if job.load != "script" or "failures" not in job.plan or not job.runs:
+            continue
+        runs = sorted(job.runs, key=lambda r: float(r["began"]))
+        allowed, delay = int(job.plan["restarts"]) + 1, float(job.plan["delay"])
+        if len(runs) > allowed:
+            text = f"ran {len(runs)} times; its strategy allows {allowed}"
+            yield Violation("I11", job.job, text, runs[allowed]["began"])
+        for before, after in itertools.pairwise(runs):
+            if before.get("how") == "failed" and after["began"] < before["ended"] + delay - _CLOCKS:
+                text = f"came again {after['began'] - before['ended']:.2f} s after it failed, not {delay:g} s"
+                yield Violation("I11", job.job, text, after["began"])
+        results = [c for c in job.results() if c.value.get("status") in TERMINAL]
+        first = job.calls[0].at if job.calls else 0.0
+        if not results or job.plan["ends"] == "CANCELED" or story.harmed(job.job, first, results[-1].at, bounds):
+            continue
+        wanted = min(int(job.plan["failures"]) + 1, allowed)
+        if len(runs) != wanted:
+            yield Violation("I11", job.job, f"ran {len(runs)} times; {wanted} are right", runs[-1]["began"])
+        if results[-1].value["status"] != job.plan["ends"]:
+            text = f"ended {results[-1].value['status']}, not {job.plan['ends']}"
+            yield Violation("I11", job.job, text, results[-1].answered)
+
+
+def i22(story: Story, bounds: Bounds) -> Iterator[Violation]:
+    """A driver that is gone is not shown as running for long."""
+    for job in story.jobs.values():
+        if not job.drivers:
+            continue
+        last = max(job.drivers, key=lambda s: (s.attempt, s.seen))
+        if last.ended == math.inf:
+            continue
+        due = story.deadline(last.ended, bounds.state, bounds)
+        if story.end <= due:
+            continue
+        known = job.ended()
+        restarted = any(
+            e.get("attempt") is not None and e["attempt"] > last.attempt for e in (*job.stored, *job.states)
+        )
+        between = any(e["status"] in ("RESTARTING", "FAILING", "CREATED") and e.at > last.seen for e in job.states)
+        if (known is None or known > due) and not restarted and not between:
+            text = f"its driver {last.process[0]} was gone at {last.ended:.1f} s, and it is not known to have ended"
+            yield Violation("I22", job.job, text, due)

@@ -1,0 +1,187 @@
+"""`firesteel-chaos`: faults on purpose, done to a cluster while it works, and a report of what held."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from firesteel.errors import FiresteelError
+from firesteel_chaos.faults import ABILITIES, TABLE, Fault
+
+VIOLATED, FAILED = 1, 3
+"""Exit codes: something did not hold; the harness itself could not do its work."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The options of `run` that say what is played on."""
+
+    root: Path
+    backend: str
+    store: str
+    nodes: int
+    lease: float
+    options: dict[str, str]
+    description: Path | None = None
+
+
+StageMaker = Callable[[Wish], AbstractContextManager[Any]]
+"""Gives a `stage.Stage`."""
+
+
+@contextlib.contextmanager
+def open_stage(wish: Wish) -> Iterator[Any]:
+    """A cluster of our own making, or the one that the user describes."""
+    from firesteel_chaos.own_cluster import OwnCluster, read_description
+    from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
+
+    if wish.description is not None:
+        with OwnCluster(read_description(wish.description)) as cluster:
+            yield Stage(cluster)
+        return
+    store = StoreAddress(wish.backend, wish.store)
+    with local_stage(LocalSettings(wish.root, store, wish.nodes, wish.lease, wish.options)) as stage:
+        yield stage
+
+
+def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> click.Group:
+    """The command line over some stage; tests have one with servers of their own."""
+
+    @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+    def command() -> None:
+        """Do things to a cluster that must not hurt, while it works, and judge from outside what held."""
+
+    @command.command()
+    @click.option("--rounds", default=50, show_default=True, help="How many rounds to play.")
+    @click.option("--soak", type=float, metavar="MINUTES", help="Play for so long, however many rounds that is.")
+    @click.option("--seed", default=1, show_default=True, help="The same seed gives the same rounds.")
+    @click.option("--faults", default="", metavar="F1,F6/cut-store", help="Only these; see `faults`.")
+    @click.option("--control", is_flag=True, help="The same plan with the faults left out.")
+    @click.option("--nodes", default=3, show_default=True, help="Of a cluster that is started for this.")
+    @click.option("--lease", default=4.0, show_default=True, help="Its high-availability.lease-duration, in seconds.")
+    @click.option("--backend", type=click.Choice(["sqlite", "postgresql", "zookeeper"]), default="sqlite")
+    @click.option("--store", default="", metavar="URL", help="Of the PostgreSQL database, or host:port,… of ZooKeeper.")
+    @click.option("-D", "definitions", multiple=True, metavar="KEY=VALUE", help="An option of the nodes.")
+    @click.option(
+        "--cluster", "description", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
+    )
+    @click.option("--streams", default=2, show_default=True, help="Streaming jobs that run all the time.")
+    @click.option("--scripts/--no-scripts", default=True, show_default=True, help="Whether programs are submitted too.")
+    @click.option("--root", type=click.Path(path_type=Path, file_okay=False), help="Where everything goes, and stays.")
+    @click.option("--history", type=click.Path(path_type=Path, dir_okay=False), help="Where events go, for `check`.")
+    @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: .md or .json.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+    def run(**options: Any) -> None:
+        """Play rounds of faults, then judge. Ends with 0 when everything held, and with 1 when something did not."""
+        for each in _ENDING:
+            signal.signal(each, _end)
+        with _errors():
+            sys.exit(_run(stage_of, **options))
+
+    @command.command()
+    @click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+    @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: .md or .json.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+    def check(history: Path, report: Path | None, as_json: bool) -> None:
+        """Judge a recorded history again."""
+        from firesteel_chaos.history import read_history
+
+        with _errors():
+            sys.exit(_judge(read_history(history), report, as_json=as_json))
+
+    @command.command()
+    def faults() -> None:
+        """List the faults, and what each needs of a cluster."""
+        for each in table:
+            click.echo(f"{each.key:28} {each.what} [{', '.join(sorted(each.needs)) or 'nothing'}]")
+        click.echo("\nWhat they need:")
+        for ability, words in ABILITIES.items():
+            click.echo(f"{ability:28} {words}")
+
+    return command
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def _end(signal_number: int, _: object) -> None:
+    """Ends the game. What was started for it is ended on the way out, which nothing that comes later may cut short."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + signal_number)
+
+
+def _run(stage_of: StageMaker, **o: Any) -> int:
+    from firesteel_chaos.game import Game, play
+
+    logging.basicConfig(level=logging.CRITICAL)  # clients of a store whose servers die have much to say
+    keeps = o["root"] is not None
+    root = Path(o["root"] or tempfile.mkdtemp(prefix="firesteel-chaos-")).absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    definitions = dict(d.partition("=")[::2] for d in o["definitions"])
+    wish = Wish(root, o["backend"], o["store"], o["nodes"], o["lease"], definitions, o["description"])
+    history = Path(o["history"] or root / "history.jsonl")
+    with stage_of(wish) as stage:
+        described = getattr(stage.cluster, "described", None)
+        game = Game(
+            root=root if described is None else described.work_dir,
+            history=history,
+            seed=o["seed"],
+            rounds=o["rounds"],
+            soak=o["soak"],
+            faults=[word for word in o["faults"].split(",") if word],
+            control=o["control"],
+            streams=o["streams"],
+            scripts=o["scripts"],
+            say=lambda text: click.echo(text, err=True),
+        )
+        events = play(game, stage)
+    code = _judge(events, o["report"], as_json=o["as_json"])
+    if code == 0 and not keeps:
+        shutil.rmtree(root, ignore_errors=True)
+    else:
+        click.echo(f"everything is in {root}, the history in {history}", err=True)
+    return code
+
+
+def _judge(events: list[Any], report_file: Path | None, *, as_json: bool) -> int:
+    from firesteel_chaos import invariants, report
+
+    told = next((event for event in events if event.kind == "game"), None)
+    bounds = invariants.Bounds(engines=told.get("engines"), results=told.get("results")) if told is not None else None
+    violations = invariants.check(events, bounds=bounds)
+    found = report.summary(events, violations)
+    content = json.dumps(found.to_json(), indent=2)
+    if report_file is not None:
+        report_file.write_text(content if report_file.suffix == ".json" else found.to_markdown(), encoding="utf-8")
+    click.echo(content if as_json else found.to_text())
+    return 0 if found.good else VIOLATED
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except FiresteelError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(FAILED)
+
+
+def main() -> None:
+    make_command(open_stage)(prog_name="firesteel-chaos")
+
+
+if __name__ == "__main__":
+    main()
