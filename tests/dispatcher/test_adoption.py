@@ -218,7 +218,7 @@ def test_job_is_reconciling_before_it_is_begun_with() -> None:
     async def main() -> None:
         desk = Desk()
         results = JobResultStore(desk.store, 10)
-        runner = JobManagerRunner(desk.submission, record_of(attempt=3), desk.services, results)
+        runner = JobManagerRunner(desk.submission, record_of(attempt=3), desk.services, results, desk.configuration)
         assert (runner.state.status, runner.state.attempt) == (JobStatus.RECONCILING, 3)
         assert not runner.taken_over
 
@@ -247,7 +247,7 @@ def test_the_cost_of_a_job_does_not_grow_with_their_number(tmp_path: Path, monke
             dispatcher = cluster.runners[process].dispatcher
 
             def all_run() -> bool:
-                return all(j.runner.taken_over for j in dispatcher._jobs.values())
+                return all(runner.taken_over for runner in dispatcher._table.live())
 
             await cluster.until(all_run)
             monkeypatch.undo()

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from firesteel.config import Configuration, load_configuration
-from firesteel.dispatcher.outputs import kept_checkpoint
 from firesteel.jobgraph.model import JobGraph, NoRestart
+from firesteel.jobmaster.kept_checkpoints import kept_checkpoint
 from firesteel.jobmaster.machine import CancelRequested, JobState, Persist, step
 from firesteel.status import CheckpointRetention, JobStatus
 from firesteel.stores.job_graphs import Submission

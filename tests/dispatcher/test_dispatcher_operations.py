@@ -414,8 +414,9 @@ def test_stop_that_was_done_while_nobody_led_gives_its_savepoint(tmp_path: Path)
         await cluster.until(lambda: not cluster.world.live_runs(job_id))
         cluster.faults.prepares_hang = True
         await cluster.fail_over()
-        job = (await cluster.dispatcher())._jobs[job_id]
-        await cluster.until(lambda: job.runner.state.status is JobStatus.FINISHED)
+        runner = (await cluster.dispatcher())._table.live_runner(job_id)
+        assert runner is not None
+        await cluster.until(lambda: runner.state.status is JobStatus.FINISHED)
         cluster.faults.prepares_hang = False
         await asyncio.sleep(5)
         cluster.faults.closed = set()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.dispatcher.sim_cluster import Cluster, once
 
-from firesteel.dispatcher.outputs import OutputCleaner, checkpoint_directory
+from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.errors import JobStateError
+from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
 from firesteel.savepoint.retained import NOTE
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of

@@ -471,7 +471,7 @@ def test_refused_write_of_any_kind_ends_the_leadership(tmp_path: Path, path: str
         elif path == "jobs/":
             await cluster.submit(job)
 
-        await cluster.until(lambda: before._closed, seconds=60)
+        await cluster.until(lambda: before._table.closed, seconds=60)
         assert not cluster.fatal
         first.crash()
         cluster.start_node()

@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.virtual_time import run
 
 from firesteel.concurrency import Backoff
+from firesteel.config import load_configuration
 from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import (
@@ -213,6 +214,7 @@ class Desk:
         self.resources = Resources(self.log)
         self.executor = Executor(self.log)
         self.leads = True
+        self.configuration = load_configuration(environ={"HOME": "/nonexistent"})
         self.requirement_errors: list[Exception] = []
         restart = {"type": "fixed-delay", "attempts": restarts, "delay": "5 s"} if restarts else {"type": "none"}
         graph = JobGraph.model_validate(

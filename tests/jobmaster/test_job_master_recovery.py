@@ -212,7 +212,7 @@ def test_running_attempt_survives_a_failover_after_its_script_was_removed() -> N
         desk.requirement_errors = [InvalidPipelineError([Problem("cannot be read", file="job.py")])]
         desk.executor.left = [1]
         results = JobResultStore(desk.store, 10)
-        runner = JobManagerRunner(desk.submission, record_of(), desk.services, results)
+        runner = JobManagerRunner(desk.submission, record_of(), desk.services, results, desk.configuration)
         task = asyncio.get_running_loop().create_task(runner.run())
         await asyncio.sleep(1)
         desk.executor.end(1, FINISHED)

@@ -85,7 +85,7 @@ def attempts_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def duplicates_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_known", lambda self, submission: False)
+    bugs.duplicates_not_noticed(patch.setattr)
 
 
 def delay_is_forgotten_by_a_new_leader(patch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from firesteel.dispatcher import job_table
 from firesteel.dispatcher.dispatcher import Dispatcher
+from firesteel.ha.protocols import Epoch
 from firesteel.jobmaster import machine
 from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.restart import NO_FAILURES
-from firesteel.stores.job_graphs import Submission
+from firesteel.stores.job_graphs import JobGraphStore, Submission
+from firesteel.stores.job_results import JobResult, JobResultStore
 
 Put = Callable[[object, str, object], None]
 
@@ -24,24 +27,33 @@ def acknowledged_before_the_write(put: Put, late: float = 0.0) -> None:
 
     async def submit(self: Dispatcher, submission: Submission) -> None:
         if not self._known(submission):
-            self._run(submission, None)
+            runner = self._runner(submission, None)
+            self._table.happened(submission.job_id, job_table.Found(runner))
+            self._begin(runner)
             self._tasks.start(put_late(self, submission), "put")
 
     put(Dispatcher, "_submit", submit)
 
 
 def cleaned_before_the_result(put: Put) -> None:
-    async def look_after(self: Dispatcher, job: Any) -> None:
-        job_id = job.submission.job_id
-        result = await job.runner.run()
-        job.state = job.runner.state
-        await self._services.graphs.delete(job_id, epoch=self._services.epoch)
-        await self._services.results.put_dirty(result, epoch=self._services.epoch)
-        if not job.result.done():
-            job.result.set_result(result)
-        self._start_cleanup(job_id)
+    original = JobResultStore.put_dirty
 
-    put(Dispatcher, "_look_after", look_after)
+    async def put_dirty(self: JobResultStore, result: JobResult, *, epoch: Epoch) -> None:
+        await JobGraphStore(self._store).delete(result.job_id, epoch=epoch)
+        await original(self, result, epoch=epoch)
+
+    put(JobResultStore, "put_dirty", put_dirty)
+
+
+def duplicates_not_noticed(put: Put) -> None:
+    """Neither who asks the table nor the table itself sees that an id is taken."""
+    original = job_table.step
+
+    def step(entry: job_table.Entry | None, event: job_table.Event) -> job_table.Entry | None:
+        return original(None if isinstance(event, job_table.Submitted) else entry, event)
+
+    put(job_table, "step", step)
+    put(Dispatcher, "_known", lambda self, submission: False)
 
 
 def restarted_on_adoption(put: Put) -> None:

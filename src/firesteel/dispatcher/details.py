@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.dispatcher.managed_job import ManagedJob
+from firesteel.dispatcher.job_table import Ending, JobTable, Live
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import StoreError
 from firesteel.jobmaster.execution_graph import bare, execution_graph, makes_sense
@@ -25,11 +25,11 @@ LAST_WORDS_SECONDS = 5.0
 
 
 class JobDetails:
-    """`jobs` is the Dispatcher's own table, and only read."""
+    """`table` is the Dispatcher's own, and only read."""
 
-    def __init__(self, services: DispatcherServices, jobs: Mapping[JobID, ManagedJob]) -> None:
+    def __init__(self, services: DispatcherServices, table: JobTable) -> None:
         self._services = services
-        self._jobs = jobs
+        self._table = table
 
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
         """None when nobody knows the job."""
@@ -38,11 +38,10 @@ class JobDetails:
         return None if found is None else self._with_savepoint(found, job_id)
 
     async def _of(self, job_id: JobID) -> dict[str, Any] | None:
-        job = self._jobs.get(job_id)
-        if job is not None and not job.result.done():
-            state = job.shown
+        if isinstance(entry := self._table.get(job_id), Live):
+            state = entry.runner.shown
             progress = await self._progress(job_id, state)
-            return execution_graph(job.submission, state, progress, now=self._services.now())
+            return execution_graph(entry.runner.submission, state, progress, now=self._services.now())
         result = self._services.results.get(job_id)
         found = await self._services.finished.get(job_id)
         if found is not None:
@@ -70,8 +69,8 @@ class JobDetails:
 
     async def described(self, job_id: JobID) -> tuple[Submission, JobState] | None:
         """What is still known of an ended job: from memory, or from the stores after a failover."""
-        if (job := self._jobs.get(job_id)) is not None and job.state is not None:
-            return job.submission, job.state
+        if isinstance(entry := self._table.get(job_id), Ending) and entry.runner is not None:
+            return entry.runner.submission, entry.runner.state
         try:
             submission = await self._services.graphs.get(job_id)
             record = await self._services.records.get(job_id)

@@ -1,4 +1,4 @@
-"""The Dispatcher: accepts, persists, starts, recovers and ends jobs. One leads at a time; this is its state and its only owner.
+"""The Dispatcher: accepts, persists, starts, recovers and ends jobs. One leads at a time, and it alone changes the job table.
 
 Everything here happens on one event loop, between two awaits nothing changes but by our own hand. What must survive is in the
 stores before anybody is told of it; what is only here can be worked out again from there.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -18,36 +17,45 @@ from pydantic import JsonValue
 from firesteel.blob.keys import BlobKey
 from firesteel.concurrency import OwnedTasks
 from firesteel.dispatcher.cleanup import JobCleanup
-from firesteel.dispatcher.details import JobDetails
-from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
-from firesteel.dispatcher.managed_job import ManagedJob, let_go
+from firesteel.dispatcher.job_table import (
+    Accepted,
+    Cleaned,
+    Cleared,
+    Concluded,
+    Ended,
+    Ending,
+    Found,
+    Live,
+    Parked,
+    Refused,
+    Submitted,
+    Submitting,
+    Unreadable,
+)
 from firesteel.dispatcher.operations import Operations
-from firesteel.dispatcher.outputs import kept_checkpoint
 from firesteel.dispatcher.overrides import check_resources, with_overrides
-from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.parking import park, put_away
+from firesteel.dispatcher.questions import JobQuestions, unknown
 from firesteel.dispatcher.resuming import predecessor, restored_from, rival, successor
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import (
     DuplicateJobError,
     FencingError,
-    JobNotFoundError,
     JobStateError,
     NotLeadingError,
-    OperationNotFoundError,
     StoreError,
     VersionConflictError,
 )
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.artifacts import blob_refs
-from firesteel.jobmaster.events import Subscription, state_event
+from firesteel.jobmaster.events import state_event
 from firesteel.jobmaster.runner import JobManagerRunner
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
-from firesteel.stores.operations import NO_JOB, Operation, OperationKind
+from firesteel.stores.operations import NO_JOB, OperationKind
 from firesteel.stores.uploads import Upload
 from firesteel.types import JobID
 
@@ -83,8 +91,8 @@ class _Refusals:
     not_running: str
 
 
-class Dispatcher:
-    """See DispatcherGateway for what callers may rely on."""
+class Dispatcher(JobQuestions):
+    """See DispatcherGateway for what callers may rely on. What is only asked is answered by JobQuestions."""
 
     def __init__(
         self,
@@ -94,27 +102,15 @@ class Dispatcher:
         on_error: Callable[[BaseException], None],
         on_shut_down: Callable[[], None],
     ) -> None:
-        self._services = services
+        super().__init__(services)
         self._recovered = recovered
         self._on_shut_down = on_shut_down
         self._on_error = on_error
-        self._jobs: dict[JobID, ManagedJob] = {}
-        """Jobs that may run, and those whose clean-up is pending."""
-        self._submitting: dict[JobID, asyncio.Future[None]] = {}
-        self._starting: dict[JobID, Submission] = {}
-        """Those of them that nothing stands in the way of any more."""
-        self._terminating: dict[JobID, asyncio.Task[Any]] = {}
-        """Clean-ups that are under way."""
-        self._parking: dict[JobID, asyncio.Future[JobResult]] = {}
-        """Jobs that cannot be read, until they have their result."""
-        self._ended = EndedJobs(services.results)
         self._tasks = OwnedTasks("dispatcher", on_error)
-        self._operations = Operations(services, self._jobs, self._tasks)
+        self._operations = Operations(services, self._table, self._tasks)
         self._masters = services.for_job_masters()
-        self._closed = False
-        self._ending = False
+        self._shutting_down = False
         """The node was asked to end: what it would accept now, nobody would run."""
-        self._details = JobDetails(services, self._jobs)
         self._cleaner = JobCleanup(services, self._details).cleaner()
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -123,16 +119,16 @@ class Dispatcher:
         """Retry clean-ups, then run what was recovered. Services have been started before; requests come after."""
         dirty = self._services.results.dirty()
         for result in dirty:
-            self._start_cleanup(result.job_id)
+            self._conclude(result)
         ended = {r.job_id for r in dirty}
         recovered = [s for s in self._recovered.submissions if s.job_id not in ended]
         for job_id, reason in self._recovered.poisoned.items():
             if job_id not in ended:
-                self._parking[job_id] = asyncio.get_running_loop().create_future()
-                self._tasks.start(self._park_surely(job_id, reason), f"park-{job_id[:8]}")
+                self._table.happened(job_id, Unreadable(reason))
+                self._tasks.start(self._park(job_id, reason), f"park-{job_id[:8]}")
         for name, reason in self._recovered.strangers.items():
             self._tasks.start(self._put_away(name, reason), "put-away")
-        jobs = [self._manage(s, self._recovered.records.get(s.job_id), of_earlier_leader=True) for s in recovered]
+        jobs = [self._recover(s, self._recovered.records.get(s.job_id)) for s in recovered]
         self._tasks.start(self._take_over(jobs), "take-over")
         # Slots of earlier lives are taken before new jobs may have them.
         self._tasks.start(self._release_resources(jobs), "recovered")
@@ -141,7 +137,14 @@ class Dispatcher:
         self._operations.resume()
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
 
-    async def _take_over(self, jobs: Sequence[ManagedJob]) -> None:
+    def _recover(self, submission: Submission, record: Mapping[str, Any] | None) -> JobManagerRunner:
+        """Known from here on; `_begin` lets it run."""
+        has_none = self._services.results.get(submission.job_id) is None
+        runner = self._runner(submission, record, known_to_have_none=has_none)
+        self._table.happened(submission.job_id, Found(runner))
+        return runner
+
+    async def _take_over(self, jobs: Sequence[JobManagerRunner]) -> None:
         """Begin with each job, and tell how far that is. All are listed from the start, as RECONCILING; each is what it is
         as soon as that is known, whatever the others wait for."""
         if not jobs:
@@ -154,7 +157,7 @@ class Dispatcher:
         reconciled = asyncio.ensure_future(_all_reconciled(jobs))
         try:
             while not (await asyncio.wait([reconciled], timeout=PROGRESS_SECONDS))[0]:
-                done = sum(job.runner.taken_over for job in jobs)
+                done = sum(job.taken_over for job in jobs)
                 if done > told:
                     logger.info("%d of %d jobs of earlier leaders are taken over", done, len(jobs))
                     told = done
@@ -163,69 +166,63 @@ class Dispatcher:
         took = self._services.now() - began
         logger.info("all %d jobs of earlier leaders are taken over (%.2f s)", len(jobs), took)
 
-    async def _release_resources(self, jobs: Sequence[ManagedJob]) -> None:
+    async def _release_resources(self, jobs: Sequence[JobManagerRunner]) -> None:
         for job in jobs:
-            await job.runner.reclaimed()
+            await job.reclaimed()
         self._services.resources.recovered()
 
     async def close(self) -> None:
         """Let go of everything. Jobs and engines run on; whoever leads next takes them over."""
-        self._closed = True
+        self._tasks.cancel()  # first: an operation must not take the end of this leadership for its own
+        self._table.close()
         await self._tasks.close()
-        for waited_for in [*(j.result for j in self._jobs.values()), *self._parking.values()]:
-            let_go(waited_for)
 
     # -- submission -----------------------------------------------------------------------------------------------
 
     async def submit_job(self, submission: Submission) -> None:
-        self._check_leading()
-        if self._ending:
+        self._table.check_open()
+        if self._shutting_down:
             raise NotLeadingError("this node is about to end; ask the next one")
         check_resources(submission.graph)
-        while (under_way := self._submitting.get(submission.job_id)) is not None:
-            await asyncio.wait([under_way])
-        mine = self._submitting[submission.job_id] = asyncio.get_running_loop().create_future()
         try:
             await self._submit(submission)
         except FencingError as error:
             self._on_error(error)
             raise NotLeadingError("this node leads no more; the job was not accepted here") from error
-        finally:
-            mine.set_result(None)
-            del self._submitting[submission.job_id]
 
     async def _submit(self, submission: Submission) -> None:
         job_id = submission.job_id
-        if (parking := self._parking.get(job_id)) is not None:
-            await asyncio.wait([parking])
+        while isinstance(self._table.get(job_id), Submitting | Parked):
+            await self._table.changed(job_id)
         if self._known(submission):
             return
-        if (terminating := self._terminating.get(job_id)) is not None:
-            await asyncio.wait([terminating])
-            if self._known(submission):
-                return
-        overrides = self._services.configuration.jobmanager.parallelism_overrides
-        stored = with_overrides(submission, overrides)
-        await self._check_position(submission)
-        self._starting[job_id] = submission
+        self._table.happened(job_id, Submitted(submission))
         try:
-            await self._accept(stored, submission.digest)
-        finally:
-            del self._starting[job_id]
+            overrides = self._services.configuration.jobmanager.parallelism_overrides
+            accepted = with_overrides(submission, overrides)
+            await self._check_position(submission)
+            self._table.happened(job_id, Cleared())
+            stored = await self._write(accepted, submission.digest)
+            self._table.check_open()
+        except BaseException:  # raised again: whoever waits to submit the same job has its turn
+            self._table.happened(job_id, Refused())
+            raise
+        runner = self._runner(stored, None)
+        self._table.happened(job_id, Accepted(runner))
+        self._begin(runner)
 
     async def _check_position(self, submission: Submission) -> None:
         """A job that goes on where another ended does so alone, and after that end. Nothing is awaited after the last look."""
         before = predecessor(self._services.configuration, submission.graph)
         if before is not None:
             # The last thing that is written of an ended stream is that its checkpoint may be gone on from.
-            if (cleaning := self._terminating.get(before)) is not None:
-                await asyncio.wait([cleaning], timeout=CLEANED_SECONDS)
-            if before in self._jobs or before in self._terminating:
+            if isinstance(self._table.get(before), Ending):
+                await self._table.changed(before, timeout=CLEANED_SECONDS)
+            if isinstance(self._table.get(before), Live | Parked | Ending):
                 raise JobStateError(
                     f"job {before} has not ended, or is still being cleaned up after; stop or cancel it, and try again"
                 )
-        live = [j.submission for j in self._jobs.values() if not j.result.done()]
-        if (found := rival(submission, [*live, *self._starting.values()])) is not None:
+        if (found := rival(submission, self._table.writers())) is not None:
             other, output = found
             raise JobStateError(
                 f"job {other} goes on from {restored_from(submission.graph)} already, and writes to {output} too; stop it "
@@ -240,177 +237,87 @@ class Dispatcher:
                     "`firesteel run -s`"
                 )
 
-    async def _accept(self, stored: Submission, digest: str) -> None:
-        job_id = stored.job_id
+    async def _write(self, submission: Submission, digest: str) -> Submission:
+        """The submission as it is durable. Raises DuplicateJobError when another one stands in its place."""
+        job_id = submission.job_id
         try:
-            await self._services.graphs.put(stored, epoch=self._services.epoch)
+            await self._services.graphs.put(submission, epoch=self._services.epoch)
         except VersionConflictError:
-            there = await self._services.graphs.get(job_id)
-            if there is None or there.digest != digest:
+            stored = await self._services.graphs.get(job_id)
+            if stored is None or stored.digest != digest:
                 raise DuplicateJobError(f"job id {job_id} belongs to another job; choose a new one") from None
-            stored = there
-        self._check_leading()
-        if job_id not in self._jobs and job_id not in self._parking:  # the watch on the store may have been faster
-            self._run(stored, None)
+            return stored
+        return submission
 
     def _known(self, submission: Submission) -> bool:
         """True for a repetition of a submission that was accepted before; raises for another job under its id."""
-        job_id = submission.job_id
-        job = self._jobs.get(job_id)
-        result = self._services.results.get(job_id)
-        digest = job.submission.digest if job is not None else result.digest if result is not None else None
-        if digest is None:
-            return False
+        match self._table.get(submission.job_id):
+            case Live(runner):
+                digest, what = runner.submission.digest, f"runs ({runner.shown.status})"
+            case Ending(result) | Ended(result):
+                digest, what = result.digest, f"has ended ({result.status})"
+            case _:
+                return False
         if digest == submission.digest:
             return True
-        what = f"has ended ({result.status})" if result is not None else f"runs ({job.status if job else ''})"
-        raise DuplicateJobError(f"job id {job_id} belongs to another job, which {what}; choose a new one")
+        raise DuplicateJobError(f"job id {submission.job_id} belongs to another job, which {what}; choose a new one")
 
-    def _run(self, submission: Submission, record: Mapping[str, Any] | None) -> None:
-        self._begin(self._manage(submission, record))
+    # -- the life of a job ----------------------------------------------------------------------------------------
 
-    def _manage(
-        self, submission: Submission, record: Mapping[str, Any] | None, *, of_earlier_leader: bool = False
-    ) -> ManagedJob:
-        """From here on the job is known; `_begin` lets it run."""
+    def _runner(
+        self, submission: Submission, record: Mapping[str, Any] | None, *, known_to_have_none: bool = False
+    ) -> JobManagerRunner:
         services = self._services
-        runner = JobManagerRunner(
+        return JobManagerRunner(
             submission,
             record,
             self._masters,
             services.results,
+            services.configuration,
             services.make_job_master,
-            known_to_have_none=of_earlier_leader and services.results.get(submission.job_id) is None,
+            known_to_have_none=known_to_have_none,
         )
-        job = ManagedJob(submission, runner, asyncio.get_running_loop().create_future())
-        if submission.initial_client_heartbeat_timeout is not None:
-            job.client_deadline = services.now() + submission.initial_client_heartbeat_timeout
-        self._jobs[submission.job_id] = job
-        return job
 
-    def _begin(self, job: ManagedJob) -> None:
-        self._tasks.start(self._look_after(job), f"job-{job.submission.job_id[:8]}")
+    def _begin(self, runner: JobManagerRunner) -> None:
+        self._tasks.start(self._look_after(runner), f"job-{runner.job_id[:8]}")
 
-    async def _look_after(self, job: ManagedJob) -> None:
-        """Run a job to its end, make the end durable, and clean up."""
-        job_id = job.submission.job_id
+    async def _look_after(self, runner: JobManagerRunner) -> None:
+        """Run a job to its end, and clean up."""
+        job_id = runner.job_id
         try:
-            result = await self._services.persistently(job.runner.run, f"running job {job_id}")
+            result = await runner.run()
         except UnreadableRecordError as error:
-            await self._park_surely(job_id, str(error))
-            parked = self._services.results.get(job_id)
-            assert parked is not None
-            job.result.set_result(parked)
+            self._table.happened(job_id, Unreadable(str(error)))
+            await self._park(job_id, str(error))
             return
-        job.state = job.runner.state
-        if job.runner.master is not None:  # else the result was there before
-            kept = kept_checkpoint(self._services.configuration, job.submission, job.state, result)
-            files = sorted({str(ref.key) for ref in blob_refs(job.submission.graph)}) if kept else ()
-            result = replace(result, checkpoint=kept, files=tuple(files))
-        result = await self._services.persistently(lambda: self._make_final(result), f"the result of job {job_id}")
-        if not job.result.done():
-            job.result.set_result(result)
         # Only now: an end that is not durable has not happened (I5).
+        self._conclude(result)
         self._services.events.publish(state_event(job_id, result.status, result.ended_at, failure=result.failure))
         logger.info("job %s: %s", job_id, result.status)
-        self._start_cleanup(job_id)
 
-    async def _make_final(self, result: JobResult) -> JobResult:
-        """The durable result, which is the one that was there first, should there be two."""
-        try:
-            await self._services.results.put_dirty(result, epoch=self._services.epoch)
-        except JobStateError as error:
-            there = await self._services.results.read(result.job_id)
-            if there is None:
-                raise
-            logger.error("job %s: %s", result.job_id, error)
-            return there
-        return result
+    async def _park(self, job_id: JobID, reason: str) -> None:
+        self._conclude(
+            await self._services.persistently(lambda: park(self._services, job_id, reason), f"parking job {job_id}")
+        )
 
-    # -- the end of a job -----------------------------------------------------------------------------------------
-
-    def _start_cleanup(self, job_id: JobID) -> None:
-        self._terminating[job_id] = self._tasks.start(self._clean(job_id), f"clean-{job_id[:8]}")
+    def _conclude(self, result: JobResult) -> None:
+        """The job has its result for good; what it left behind is cleaned up."""
+        self._table.happened(result.job_id, Concluded(result))
+        self._tasks.start(self._clean(result.job_id), f"clean-{result.job_id[:8]}")
 
     async def _clean(self, job_id: JobID) -> None:
         await self._cleaner.clean(job_id)
-        self._jobs.pop(job_id, None)
-        self._terminating.pop(job_id, None)
-
-    async def _park_surely(self, job_id: JobID, reason: str) -> None:
-        parking = self._parking.setdefault(job_id, asyncio.get_running_loop().create_future())
-        try:
-            result = await self._services.persistently(
-                lambda: park(self._services, job_id, reason), f"parking job {job_id}"
-            )
-            self._start_cleanup(job_id)
-            parking.set_result(result)
-        finally:
-            self._parking.pop(job_id, None)
-            let_go(parking)
+        self._table.happened(job_id, Cleaned())
 
     async def _put_away(self, name: str, reason: str) -> None:
         await self._services.persistently(
             lambda: put_away(self._services, name, reason), f"putting graphs/{name} aside"
         )
 
-    # -- questions ------------------------------------------------------------------------------------------------
-
-    async def list_jobs(self) -> Sequence[JobOverview]:
-        self._check_leading()
-        now = self._services.now()
-        live = (live_row(j) for j in self._jobs.values() if not j.result.done())
-        return [*self._ended.rows(), *live, *(unread_row(j, now) for j in self._parking)]
-
-    def owner_of(self, job_id: JobID) -> str:
-        self._check_leading()
-        if (job := self._jobs.get(job_id)) is not None:
-            return job.submission.owner
-        if (result := self._services.results.get(job_id)) is not None:
-            return result.owner
-        raise _unknown(job_id)
-
-    def events(self, job_id: JobID | None = None) -> Subscription:
-        self._check_leading()
-        return self._services.events.subscribe(job_id)
-
-    async def request_job(self, job_id: JobID) -> dict[str, Any]:
-        self._check_leading()
-        found = await self._details.of(job_id)
-        if found is None:
-            raise _unknown(job_id)
-        return found
-
-    async def request_job_status(self, job_id: JobID) -> JobStatus:
-        self._check_leading()
-        if (job := self._jobs.get(job_id)) is not None:
-            return job.status
-        if job_id in self._parking:
-            return JobStatus.RECONCILING
-        if (result := self._services.results.get(job_id)) is not None:
-            return result.status
-        raise _unknown(job_id)
-
-    async def request_job_result(self, job_id: JobID) -> JobResult:
-        self._check_leading()
-        if (job := self._jobs.get(job_id)) is not None:
-            return await asyncio.shield(job.result)
-        if (parking := self._parking.get(job_id)) is not None:
-            return await asyncio.shield(parking)
-        if (result := self._services.results.get(job_id)) is not None:
-            return result
-        raise _unknown(job_id)
-
-    async def request_cluster_overview(self) -> ClusterOverview:
-        self._check_leading()
-        counts = Counter(r.status for r in self._services.results.all())
-        counts.update(j.status for j in self._jobs.values() if not j.result.done())
-        return ClusterOverview(dict(counts), self._services.resources.overview())
-
     # -- wishes ---------------------------------------------------------------------------------------------------
 
     async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
-        await self._ask(self._live_job(job_id).runner.cancel(keep_checkpoint=keep_checkpoint))
+        await self._ask(self._live_job(job_id).cancel(keep_checkpoint=keep_checkpoint))
 
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
@@ -434,42 +341,28 @@ class Dispatcher:
         self, job_id: JobID, trigger_id: str, kind: OperationKind, refusals: _Refusals, **asked: JsonValue
     ) -> None:
         """Begin something with a streaming job that runs. A repetition is answered like the first call."""
-        self._check_leading()
+        self._table.check_open()
         if self._operations.known(job_id, trigger_id, kind, **asked):
             return
         job = self._live_job(job_id)
         if job.submission.graph.mode is not Mode.STREAMING or job.submission.graph.is_program:
             raise JobStateError(f"job {job_id} {refusals.no_stream}")
-        if job.status is not JobStatus.RUNNING:
-            raise JobStateError(f"job {job_id} is {job.status}; {refusals.not_running}")
+        if (status := job.shown.status) is not JobStatus.RUNNING:
+            raise JobStateError(f"job {job_id} is {status}; {refusals.not_running}")
         await self._ask(self._operations.begin(job_id, trigger_id, kind, **asked))
 
     async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
-        self._check_leading()
+        self._table.check_open()
         await self._ask(self._operations.begin(NO_JOB, trigger_id, OperationKind.DISPOSAL, path=plain(path)))
 
-    async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
-        self._check_leading()
-        found = self._services.operations.get(job_id, trigger_id)
-        if found is None:
-            raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
-        return found
-
-    async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
-        self._check_leading()
-        return self._services.operations.of_job(job_id)
-
     async def report_client_heartbeat(self, job_id: JobID) -> None:
-        job = self._live_job(job_id)
-        timeout = job.submission.initial_client_heartbeat_timeout
-        if timeout is None:
+        if not self._live_job(job_id).heard_of_client():
             raise JobStateError(f"job {job_id} was submitted without a client heartbeat; there is nothing to report")
-        job.client_deadline = self._services.now() + timeout
 
     async def shut_down(self) -> None:
-        self._check_leading()
-        if not self._ending:
-            self._ending = True
+        self._table.check_open()
+        if not self._shutting_down:
+            self._shutting_down = True
             self._tasks.start(self._shut_down(), "shut-down")
 
     async def _shut_down(self) -> None:
@@ -479,23 +372,14 @@ class Dispatcher:
         finally:
             self._on_shut_down()
 
-    @property
-    def busy(self) -> bool:
-        """Whether there is a job that has not ended, or is not cleaned up."""
-        return bool(self._jobs or self._parking or self._submitting or self._terminating)
-
     # -- uploaded programs ----------------------------------------------------------------------------------------
 
     async def register_upload(self, upload: Upload) -> None:
-        self._check_leading()
+        self._table.check_open()
         await self._ask(self._services.uploads.put(upload, epoch=self._services.epoch))
 
-    async def list_uploads(self) -> Sequence[Upload]:
-        self._check_leading()
-        return await self._services.uploads.list()
-
     async def remove_upload(self, upload_id: str) -> bool:
-        self._check_leading()
+        self._table.check_open()
         return await self._ask(self._services.uploads.delete(upload_id, epoch=self._services.epoch))
 
     # -- watching -------------------------------------------------------------------------------------------------
@@ -513,26 +397,27 @@ class Dispatcher:
                 logger.warning("the store cannot be read; jobs go on: %s", error)
 
     async def _compare_with_store(self) -> None:
-        known = set(self._jobs) | set(self._terminating) | set(self._parking)
-        there = set(await self._services.graphs.job_ids())
-        for job_id in there - known - set(self._submitting) - set(self._jobs) - set(self._terminating):
-            if self._services.results.get(job_id) is not None:
-                continue  # cleaned between our two looks
+        known = {job_id for job_id in self._table if not isinstance(self._table.get(job_id), Submitting)}
+        stored = set(await self._services.graphs.job_ids())
+        for job_id in stored - known:
+            if self._table.get(job_id) is not None:
+                continue  # accepted or cleaned between our two looks, or about to be accepted
             try:
                 submission = await self._services.graphs.get(job_id)
             except StoreError as error:
                 logger.error("a graph that somebody added cannot be read, and is left alone: %s", error)
                 continue
-            if submission is not None and job_id not in self._jobs and job_id not in self._submitting:
+            if submission is not None and self._table.get(job_id) is None:
                 logger.info("job %s was added to the store by somebody else", job_id)
-                self._run(submission, None)
-        for job_id in known - there:
-            job = self._jobs.get(job_id)
-            if job is not None and not job.result.done() and job_id not in self._terminating:
+                runner = self._runner(submission, None)
+                self._table.happened(job_id, Found(runner))
+                self._begin(runner)
+        for job_id in known - stored:
+            if (orphan := self._table.live_runner(job_id)) is not None:
                 logger.warning(
                     "the graph of job %s was removed from the store by somebody else; it is cancelled", job_id
                 )
-                self._tasks.start(self._cancel_quietly(job), "cancel")
+                self._tasks.start(_cancel_quietly(orphan), "cancel")
 
     async def _keep_house(self) -> None:
         """Clients that fell silent, and outcomes that nobody will ask for any more."""
@@ -549,10 +434,10 @@ class Dispatcher:
                     collecting is None or collecting.done()
                 ):  # apart: a slow disk must not keep silent clients' jobs running
                     collecting = self._tasks.start(self._collect_files(), "collect")
-            for job in [j for j in self._jobs.values() if j.client_deadline is not None and j.client_deadline < now]:
-                logger.warning("the client of job %s is silent; the job is cancelled", job.submission.job_id)
+            for job in [j for j in self._table.live() if j.client_deadline is not None and j.client_deadline < now]:
+                logger.warning("the client of job %s is silent; the job is cancelled", job.job_id)
                 job.client_deadline = None
-                self._tasks.start(self._cancel_quietly(job), "cancel")
+                self._tasks.start(_cancel_quietly(job), "cancel")
             try:
                 await services.operations.expire(now - retention, epoch=services.epoch, remembered=self._remembers)
                 await services.finished.expire()
@@ -567,7 +452,7 @@ class Dispatcher:
         grace = services.configuration.blob.cleanup_grace
         try:
             needed = {BlobKey(u.key) for u in await services.uploads.list()}
-            needed |= {ref.key for job in self._jobs.values() for ref in blob_refs(job.submission.graph)}
+            needed |= {ref.key for submission in self._table.submissions() for ref in blob_refs(submission.graph)}
             # As long as the graph of an ended stream is kept, somebody may go on with it.
             needed |= {BlobKey(k) for r in services.results.all() if r.job_id in services.finished for k in r.files}
             services.guard()
@@ -578,32 +463,22 @@ class Dispatcher:
         except (StoreError, OSError, ValueError) as error:
             logger.warning("uploaded files could not be looked through: %s", error)
 
-    async def _cancel_quietly(self, job: ManagedJob) -> None:
-        try:
-            await job.runner.cancel()
-        except (JobStateError, NotLeadingError):
-            pass  # it ended by itself meanwhile, or there is nobody in it who could be asked
-
     # -- small things ---------------------------------------------------------------------------------------------
 
-    def _check_leading(self) -> None:
-        if self._closed:
-            raise NotLeadingError("this node leads no more; ask the new leader")
-
     def _remembers(self, job_id: JobID) -> bool:
-        return job_id in self._jobs or self._services.results.get(job_id) is not None
+        return self._table.get(job_id) is not None
 
-    def _live_job(self, job_id: JobID) -> ManagedJob:
-        self._check_leading()
-        job = self._jobs.get(job_id)
-        if job is not None and not job.result.done():
-            return job
-        if job_id in self._parking:
-            raise JobStateError(f"what was stored of job {job_id} cannot be read; it is being ended")
-        result = self._services.results.get(job_id)
-        if result is None:
-            raise _unknown(job_id)
-        raise JobStateError(f"job {job_id} is {result.status}; it has ended for good")
+    def _live_job(self, job_id: JobID) -> JobManagerRunner:
+        self._table.check_open()
+        match self._table.get(job_id):
+            case Live(runner):
+                return runner
+            case Parked():
+                raise JobStateError(f"what was stored of job {job_id} cannot be read; it is being ended")
+            case Ending(result) | Ended(result):
+                raise JobStateError(f"job {job_id} is {result.status}; it has ended for good")
+            case _:
+                raise unknown(job_id)
 
     async def _ask(self, question: Awaitable[T]) -> T:
         try:
@@ -613,10 +488,13 @@ class Dispatcher:
             raise NotLeadingError("this node leads no more; ask the new leader") from error
 
 
-async def _all_reconciled(jobs: Sequence[ManagedJob]) -> None:
+async def _all_reconciled(jobs: Sequence[JobManagerRunner]) -> None:
     for job in jobs:
-        await job.runner.reconciled()
+        await job.reconciled()
 
 
-def _unknown(job_id: JobID) -> JobNotFoundError:
-    return JobNotFoundError(f"no job {job_id} is known here")
+async def _cancel_quietly(runner: JobManagerRunner) -> None:
+    try:
+        await runner.cancel()
+    except (JobStateError, NotLeadingError):
+        pass  # it ended by itself meanwhile, or there is nobody in it who could be asked

@@ -10,11 +10,12 @@ from typing import Any, assert_never
 from pydantic import JsonValue
 
 from firesteel.concurrency import Backoff, OwnedTasks
-from firesteel.dispatcher.managed_job import ManagedJob
-from firesteel.dispatcher.outputs import checkpoint_directory
+from firesteel.dispatcher.job_table import JobTable
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.driver.checkpoints import location_of
 from firesteel.errors import FencingError, FiresteelError, JobStateError, SavepointError
+from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
+from firesteel.jobmaster.runner import JobManagerRunner
 from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.naming import check_directory, savepoint_location
@@ -30,11 +31,11 @@ _PAUSES = Backoff(0.5, 10.0)
 
 
 class Operations:
-    """Owned by the Dispatcher, whose jobs it looks at."""
+    """Owned by the Dispatcher, at whose table it looks."""
 
-    def __init__(self, services: DispatcherServices, jobs: Mapping[JobID, ManagedJob], tasks: OwnedTasks) -> None:
+    def __init__(self, services: DispatcherServices, table: JobTable, tasks: OwnedTasks) -> None:
         self._services = services
-        self._jobs = jobs
+        self._table = table
         self._tasks = tasks
 
     # -- wishes ---------------------------------------------------------------------------------------------------
@@ -67,10 +68,15 @@ class Operations:
         return below(self._services.configuration.state.savepoints_dir, self._owner(job_id))
 
     def _owner(self, job_id: JobID) -> str:
-        if (job := self._jobs.get(job_id)) is not None:
-            return job.submission.owner
-        result = self._services.results.get(job_id)
+        if (runner := self._table.runner(job_id)) is not None:
+            return runner.submission.owner
+        result = self._table.result(job_id)
         return result.owner if result is not None else ""
+
+    def _running(self, job_id: JobID) -> AttemptId | None:
+        """The attempt of a job that has not ended."""
+        runner = self._table.live_runner(job_id)
+        return None if runner is None else runner.last_attempt
 
     def resume(self) -> None:
         """Take up what an earlier leader did not see the end of (I19)."""
@@ -81,11 +87,11 @@ class Operations:
 
     async def follow(self, operation: Operation, *, resumed: bool = False) -> None:
         """See an operation through; a leader that recovers it begins here (I19)."""
-        job = self._jobs.get(operation.job_id)
+        runner = self._table.runner(operation.job_id)
         try:
-            if job is not None:
-                await job.runner.reclaimed()
-            outcome = await self._carry_out(operation, job, resumed)
+            if runner is not None:
+                await runner.reclaimed()
+            outcome = await self._carry_out(operation, runner, resumed)
         except FencingError:
             raise
         except Exception as error:
@@ -115,17 +121,17 @@ class Operations:
             f"the outcome of {operation.trigger_id}",
         )
 
-    async def _carry_out(self, operation: Operation, job: ManagedJob | None, resumed: bool) -> dict[str, Any]:
+    async def _carry_out(self, operation: Operation, runner: JobManagerRunner | None, resumed: bool) -> dict[str, Any]:
         match operation.kind:
             case OperationKind.CHECKPOINT:
-                attempt = _running(job)
+                attempt = self._running(operation.job_id)
                 if attempt is None:
                     raise JobStateError("the job ended before")
                 return {"batches": dict(await self._services.executor.checkpoint(attempt))}
             case OperationKind.SAVEPOINT:
-                return await self._savepoint(operation, job)
+                return await self._savepoint(operation)
             case OperationKind.STOP:
-                return await self._stop(operation, job)
+                return await self._stop(operation, runner)
             case OperationKind.DISPOSAL:
                 self._services.guard()
                 await self._services.executor.dispose_savepoint(operation.location, resumed=resumed)
@@ -136,22 +142,22 @@ class Operations:
 
     # -- savepoints -----------------------------------------------------------------------------------------------
 
-    async def _savepoint(self, operation: Operation, job: ManagedJob | None) -> dict[str, Any]:
-        attempt = _running(job)
-        if job is not None and attempt is not None:
-            await self._prepare(operation, job)
+    async def _savepoint(self, operation: Operation) -> dict[str, Any]:
+        runner, attempt = self._table.live_runner(operation.job_id), self._running(operation.job_id)
+        if runner is not None and attempt is not None:
+            await self._prepare(operation, runner)
         try:
             batches = await self._services.executor.savepoint(
                 operation.location, attempt, owner=self._owner(operation.job_id)
             )
         except Exception as error:
             await self._abandon(operation)
-            if _running(job) is None:
+            if self._running(operation.job_id) is None:
                 raise JobStateError(f"the job ended before its savepoint was complete: {error}") from error
             raise
-        if operation.asked.get("cancel") and job is not None and not job.result.done():
+        if operation.asked.get("cancel") and (runner := self._table.live_runner(operation.job_id)) is not None:
             try:
-                await job.runner.cancel()
+                await runner.cancel()
             except JobStateError:
                 pass  # it ended by itself
         return await self._saved(operation, dict(batches))
@@ -169,13 +175,13 @@ class Operations:
             logger.warning("the size of %s is not known: %s", operation.location, error)
             return outcome
 
-    async def _prepare(self, operation: Operation, job: ManagedJob) -> None:
-        graph, job_id = job.submission.graph, operation.job_id
-        directory = checkpoint_directory(self._services.configuration, job.submission.owner, job_id)
+    async def _prepare(self, operation: Operation, runner: JobManagerRunner) -> None:
+        graph, owner, job_id = runner.submission.graph, runner.submission.owner, operation.job_id
+        directory = checkpoint_directory(self._services.configuration, owner, job_id)
         checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
         request = SavepointRequest.of(graph, job_id, operation.trigger_id, checkpoints)
         self._services.guard()
-        await self._services.executor.prepare_savepoint(operation.location, request, owner=job.submission.owner)
+        await self._services.executor.prepare_savepoint(operation.location, request, owner=owner)
 
     async def _abandon(self, operation: Operation) -> None:
         """What is left is small and harmless, so nothing depends on this."""
@@ -187,14 +193,14 @@ class Operations:
 
     # -- stops ----------------------------------------------------------------------------------------------------
 
-    async def _stop(self, operation: Operation, job: ManagedJob | None) -> dict[str, Any]:
+    async def _stop(self, operation: Operation, runner: JobManagerRunner | None) -> dict[str, Any]:
         """The savepoint's place is tried out before the job is touched: where it cannot be written the job runs on (I14)."""
         with_savepoint = bool(operation.location)
-        if with_savepoint and job is not None:
+        if with_savepoint and runner is not None:
             try:
-                await self._prepare(operation, job)
+                await self._prepare(operation, runner)
             except (SavepointError, OSError):
-                if not job.result.done() and not job.runner.stopping:
+                if self._table.live_runner(operation.job_id) is not None and not runner.stopping:
                     raise
         owner = self._owner(operation.job_id)
         checkpoint = checkpoint_directory(self._services.configuration, owner, operation.job_id)
@@ -210,21 +216,19 @@ class Operations:
 
     async def _stopped(self, job_id: JobID) -> str:
         """Wait for the end of a job that was asked to stop, or for the failure that undid the wish."""
-        job = self._jobs.get(job_id)
-        if job is None:
-            result = self._services.results.get(job_id)
-        else:
-            while job.status is JobStatus.RECONCILING:  # it was this leader's predecessor who was asked
-                await asyncio.wait([job.result], timeout=0.2)
-            if not job.result.done():
-                try:
-                    await job.runner.stop()
-                except JobStateError:
-                    if not job.runner.state.status.terminal:
-                        raise  # else it ended in this moment, perhaps by the stop itself, and its result is being written
-            while not job.result.done() and (job.runner.stopping or job.runner.state.status.terminal):
-                await asyncio.wait([job.result], timeout=0.2)
-            result = job.result.result() if job.result.done() else None
+        while (runner := self._table.live_runner(job_id)) is not None and runner.shown.status is JobStatus.RECONCILING:
+            await self._table.changed(job_id, timeout=0.2)  # it was this leader's predecessor who was asked
+        if runner is not None:
+            try:
+                await runner.stop()
+            except JobStateError:
+                if not runner.state.status.terminal:
+                    raise  # else it ended in this moment, perhaps by the stop itself, and its result is being written
+        while (runner := self._table.live_runner(job_id)) is not None and (
+            runner.stopping or runner.state.status.terminal
+        ):
+            await self._table.changed(job_id, timeout=0.2)
+        result = self._table.result(job_id)
         if result is None or not result.stopped:
             where = (
                 f"ended {result.status}"
@@ -254,10 +258,3 @@ class Operations:
             f"the job has stopped, but its savepoint could not be taken: {last} — nothing is lost, its checkpoints are kept "
             f"in {checkpoint}: `firesteel resume {operation.job_id[:8]}` goes on from there"
         ) from last
-
-
-def _running(job: ManagedJob | None) -> AttemptId | None:
-    """The attempt of a job that has not ended."""
-    if job is None or job.result.done() or job.runner.state.attempt == 0:
-        return None
-    return AttemptId(job.submission.job_id, job.runner.state.attempt)

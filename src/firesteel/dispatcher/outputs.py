@@ -15,7 +15,6 @@ from firesteel.config import Configuration
 from firesteel.driver.checkpoints import location_of
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
 from firesteel.jobgraph.model import Mode
-from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.sandbox.owners import job_directory
 from firesteel.sandbox.thread import confined
@@ -25,7 +24,6 @@ from firesteel.sinks.graph import clear
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
-from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)
 
@@ -91,19 +89,3 @@ def retained_request(submission: Submission, directory: str) -> SavepointRequest
     graph = submission.graph
     checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
     return SavepointRequest.of(graph, submission.job_id, TRIGGER, checkpoints)
-
-
-def kept_checkpoint(configuration: Configuration, submission: Submission, state: JobState, result: JobResult) -> str:
-    """Where the checkpoint of a job that ended with `result` is kept; empty when it is not, or the job has none (I30)."""
-    graph = submission.graph
-    if graph.mode is not Mode.STREAMING or graph.script is not None or not result.attempts:
-        return ""
-    retention = graph.settings.checkpoint_retention or configuration.checkpointing.retention
-    keeps = retention.keeps(result.status, stopped=result.stopped)
-    if state.keep_checkpoint is not None and result.status is not JobStatus.FAILED and not result.stopped:
-        keeps = state.keep_checkpoint
-    return checkpoint_directory(configuration, submission.owner, result.job_id) if keeps else ""
-
-
-def checkpoint_directory(configuration: Configuration, owner: str, job_id: JobID) -> str:
-    return job_directory(configuration.state.checkpoints_dir, owner, job_id)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from firesteel.dispatcher.gateway import JobOverview
-from firesteel.dispatcher.managed_job import ManagedJob
+from firesteel.jobmaster.runner import JobManagerRunner
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import JobID
@@ -16,11 +19,12 @@ class EndedJobs:
         self._results = results
         self._rows: dict[JobID, tuple[JobResult, JobOverview]] = {}
 
-    def rows(self) -> list[JobOverview]:
+    def rows(self, *, but: Collection[JobID]) -> list[JobOverview]:
+        """Of all jobs that have a result, `but` those that are shown otherwise."""
         results = self._results.all()
         if len(self._rows) > 2 * len(results):
             self._rows.clear()  # most of them were forgotten
-        return [self._row(r) for r in results]
+        return [self._row(r) for r in results if r.job_id not in but]
 
     def _row(self, result: JobResult) -> JobOverview:
         made = self._rows.get(result.job_id)
@@ -29,9 +33,9 @@ class EndedJobs:
         return made[1]
 
 
-def live_row(job: ManagedJob) -> JobOverview:
-    state = job.shown
-    submission, graph = job.submission, job.submission.graph
+def live_row(runner: JobManagerRunner) -> JobOverview:
+    state = runner.shown
+    submission, graph = runner.submission, runner.submission.graph
     return JobOverview(
         submission.job_id,
         graph.name,
@@ -47,8 +51,10 @@ def live_row(job: ManagedJob) -> JobOverview:
     )
 
 
-def unread_row(job_id: JobID, now: float) -> JobOverview:
+def unread_row(job_id: JobID, runner: JobManagerRunner | None, now: float) -> JobOverview:
     """Of a job that cannot be read, and has no result yet."""
+    if runner is not None:
+        return replace(live_row(runner), status=JobStatus.RECONCILING)
     return JobOverview(job_id, job_id, JobStatus.RECONCILING, now, None, 0, 0, now)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from firesteel.blob.store import BlobStore
-from firesteel.concurrency import RETRIES, Backoff, retry
+from firesteel.concurrency import RETRIES, Backoff
 from firesteel.config import Configuration
-from firesteel.errors import FencingError, StoreError
 from firesteel.ha.protocols import Epoch
 from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnricher
@@ -19,7 +18,6 @@ from firesteel.jobmaster.master import JobMasterServices
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -27,6 +25,7 @@ from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
+from firesteel.stores.patience import persistently
 from firesteel.stores.uploads import UploadStore
 
 T = TypeVar("T")
@@ -78,7 +77,5 @@ class DispatcherServices:
         )
 
     async def persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:
-        """A store that is away or full delays what becomes of a job; it does not change it."""
-        return await retry(
-            action, self.backoff, on=(StoreError,), but_not=(FencingError, UnreadableRecordError), what=what
-        )
+        """See `stores.patience`."""
+        return await persistently(action, self.backoff, what)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from firesteel.dispatcher.outputs import checkpoint_directory
 from firesteel.errors import JobNotFoundError
 from firesteel.flink_rest.checkpoint_stats import CheckpointHistory, checkpoint_history, has_checkpoints
 from firesteel.flink_rest.contract import no_job, no_vertex
 from firesteel.flink_rest.view import SUBTASK, Execution, JobView, VertexView
+from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
 from firesteel.rest.context import Caller, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.logs import OPERATORS, RESULT, json_object

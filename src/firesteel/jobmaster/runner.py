@@ -1,22 +1,27 @@
-"""The JobManagerRunner: from a stored graph to a result, whatever happens to the JobMaster in between."""
+"""The JobManagerRunner: from a stored graph to a durable result, whatever happens to the JobMaster in between."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from firesteel.concurrency import Backoff, retry
+from firesteel.config import Configuration
 from firesteel.errors import EngineLostError, FencingError, JobStateError, NotLeadingError, StoreError
 from firesteel.failure import Failure, FailureKind
+from firesteel.jobmaster.artifacts import blob_refs
 from firesteel.jobmaster.executor import AttemptExecutor
+from firesteel.jobmaster.kept_checkpoints import kept_checkpoint
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
+from firesteel.stores.patience import persistently
 from firesteel.types import AttemptId, JobID
 
 MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterServices], JobMaster]
@@ -26,8 +31,15 @@ PATIENCE = 5
 """How often an engine may be asked in vain to release a session before it counts as out of anybody's reach."""
 
 
+_BEFORE_THE_END = {
+    JobStatus.FINISHED: JobStatus.RUNNING,
+    JobStatus.FAILED: JobStatus.FAILING,
+    JobStatus.CANCELED: JobStatus.CANCELLING,
+}
+
+
 class JobManagerRunner:
-    """Looks after one job for as long as this node leads."""
+    """Looks after one job for as long as this node leads: asks for a result first, then owns its JobMaster and its end."""
 
     def __init__(
         self,
@@ -35,6 +47,7 @@ class JobManagerRunner:
         record: Mapping[str, Any] | None,
         services: JobMasterServices,
         results: JobResultStore,
+        configuration: Configuration,
         make_job_master: MakeJobMaster = JobMaster,
         *,
         known_to_have_none: bool = False,
@@ -46,11 +59,21 @@ class JobManagerRunner:
         self._record = record
         self._services = services
         self._results = results
+        self._configuration = configuration
         self._make = make_job_master
         self.master: JobMaster | None = None
         """None until the result store has said that the job may run, and when it cannot even be made."""
         self._made = asyncio.Event()
         self._over = False
+        self.client_deadline: float | None = None
+        """When the job is cancelled unless its client is heard of."""
+        self.heard_of_client()
+
+    @property
+    def job_id(self) -> JobID:
+        return self.submission.job_id
+
+    # -- where it stands ------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> JobState:
@@ -64,14 +87,58 @@ class JobManagerRunner:
         return JobState(restart, status=JobStatus.RECONCILING, attempt=attempt if isinstance(attempt, int) else 0)
 
     @property
+    def shown(self) -> JobState:
+        """What may be told of the job before it has its result: an end that is not durable has not happened (I5)."""
+        state = self.state
+        before = _BEFORE_THE_END.get(state.status)
+        return replace(state, status=before) if before is not None else state
+
+    @property
+    def stopping(self) -> bool:
+        """A stop was asked for and has neither happened nor been undone by a failure."""
+        return self.master is not None and self.master.state.stop_requested
+
+    @property
+    def last_attempt(self) -> AttemptId | None:
+        """The last attempt of the job; None before the first."""
+        number = self.state.attempt
+        return AttemptId(self.job_id, number) if number else None
+
+    @property
     def taken_over(self) -> bool:
         """Of a job of an earlier leader: whether it is known by now what became of it."""
         if self.master is not None:
             return self.master.reconciled.is_set()
         return self._made.is_set()
 
+    async def reclaimed(self) -> None:
+        """Wait until a recovered job holds the slot that it had before, or it is clear that it will not."""
+        await self._made.wait()
+        if self.master is not None:
+            await self.master.reclaimed.wait()
+
+    async def reconciled(self) -> None:
+        """Wait until `taken_over`."""
+        await self._made.wait()
+        if self.master is not None:
+            await self.master.reconciled.wait()
+
+    # -- its life -------------------------------------------------------------------------------------------------
+
     async def run(self) -> JobResult:
-        """The result, which is not stored yet unless it was there before. Cancelling this lets go of the job.
+        """The result of the job, durable. Cancelling this lets go of the job, which runs on.
+
+        Raises UnreadableRecordError when what was stored of the job cannot be read, FencingError when this node leads no more.
+        """
+        result = await self._persistently(self._run, f"running job {self.job_id}")
+        if self.master is not None:  # else the result was there before, or nothing has run
+            kept = kept_checkpoint(self._configuration, self.submission, self.state, result)
+            files = sorted({str(ref.key) for ref in blob_refs(self.submission.graph)}) if kept else ()
+            result = replace(result, checkpoint=kept, files=tuple(files))
+        return await self._persistently(lambda: self._make_final(result), f"the result of job {self.job_id}")
+
+    async def _run(self) -> JobResult:
+        """The result, which is not stored yet unless it was there before.
 
         A job that has a result never runs again (I5), so the store is asked first, not our memory of it; unless all that the
         store has was read a moment ago.
@@ -101,22 +168,30 @@ class JobManagerRunner:
             finish = Finish(JobStatus.FAILED, failure)
         return self._result(finish)
 
-    async def reclaimed(self) -> None:
-        """Wait until a recovered job holds the slot that it had before, or it is clear that it will not."""
-        await self._made.wait()
-        if self.master is not None:
-            await self.master.reclaimed.wait()
+    async def _make_final(self, result: JobResult) -> JobResult:
+        """The durable result, which is the one that was there first, should there be two."""
+        try:
+            await self._results.put_dirty(result, epoch=self._services.epoch)
+        except JobStateError as error:
+            stored = await self._results.read(result.job_id)
+            if stored is None:
+                raise
+            logger.error("job %s: %s", result.job_id, error)
+            return stored
+        return result
 
-    async def reconciled(self) -> None:
-        """Wait until `taken_over`."""
-        await self._made.wait()
-        if self.master is not None:
-            await self.master.reconciled.wait()
+    async def _persistently(self, action: Callable[[], Awaitable[JobResult]], what: str) -> JobResult:
+        return await persistently(action, self._services.backoff, what)
 
-    @property
-    def stopping(self) -> bool:
-        """A stop was asked for and has neither happened nor been undone by a failure."""
-        return self.master is not None and self.master.state.stop_requested
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    def heard_of_client(self) -> bool:
+        """The client of the job lives. False when the job was submitted without a heartbeat of its client."""
+        timeout = self.submission.initial_client_heartbeat_timeout
+        if timeout is None:
+            return False
+        self.client_deadline = self._services.now() + timeout
+        return True
 
     async def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
         await (await self._ready()).cancel(keep_checkpoint=keep_checkpoint)

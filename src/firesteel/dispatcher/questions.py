@@ -1,0 +1,107 @@
+"""What a Dispatcher is asked about jobs: answered from its table and the stores, and changing nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from firesteel.dispatcher.details import JobDetails
+from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
+from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live, Parked
+from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.errors import JobNotFoundError, OperationNotFoundError
+from firesteel.jobmaster.events import Subscription
+from firesteel.status import JobStatus
+from firesteel.stores.job_results import JobResult
+from firesteel.stores.operations import Operation
+from firesteel.stores.uploads import Upload
+from firesteel.types import JobID
+
+
+class JobQuestions:
+    """The half of the DispatcherGateway that only looks. Everything raises NotLeadingError once the table is closed."""
+
+    def __init__(self, services: DispatcherServices) -> None:
+        self._services = services
+        self._table = JobTable(services.results)
+        self._details = JobDetails(services, self._table)
+        self._ended = EndedJobs(services.results)
+
+    async def list_jobs(self) -> Sequence[JobOverview]:
+        self._table.check_open()
+        now = self._services.now()
+        live, parked = self._table.live(), self._table.parked()
+        rows = [live_row(runner) for runner in live]
+        rows += [unread_row(job_id, entry.runner, now) for job_id, entry in parked]
+        # A job without a result here may have one in the store, which its runner is about to see.
+        return [*self._ended.rows(but={row.job_id for row in rows}), *rows]
+
+    def owner_of(self, job_id: JobID) -> str:
+        self._table.check_open()
+        if (runner := self._table.runner(job_id)) is not None:
+            return runner.submission.owner
+        if (result := self._table.result(job_id)) is not None:
+            return result.owner
+        raise unknown(job_id)
+
+    async def request_job(self, job_id: JobID) -> dict[str, Any]:
+        self._table.check_open()
+        details = await self._details.of(job_id)
+        if details is None:
+            raise unknown(job_id)
+        return details
+
+    async def request_job_status(self, job_id: JobID) -> JobStatus:
+        self._table.check_open()
+        match self._table.get(job_id):
+            case Live(runner):
+                return runner.shown.status
+            case Parked():
+                return JobStatus.RECONCILING
+            case Ending(result) | Ended(result):
+                return result.status
+            case _:
+                raise unknown(job_id)
+
+    async def request_job_result(self, job_id: JobID) -> JobResult:
+        self._table.check_open()
+        entry = self._table.get(job_id)
+        while isinstance(entry, Live | Parked):
+            entry = await self._table.changed(job_id)
+        if isinstance(entry, Ending | Ended):
+            return entry.result
+        raise unknown(job_id)
+
+    async def request_cluster_overview(self) -> ClusterOverview:
+        counts = Counter(row.status for row in await self.list_jobs())
+        return ClusterOverview(dict(counts), self._services.resources.overview())
+
+    async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
+        self._table.check_open()
+        operation = self._services.operations.get(job_id, trigger_id)
+        if operation is None:
+            raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
+        return operation
+
+    async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
+        self._table.check_open()
+        return self._services.operations.of_job(job_id)
+
+    async def list_uploads(self) -> Sequence[Upload]:
+        self._table.check_open()
+        return await self._services.uploads.list()
+
+    def events(self, job_id: JobID | None = None) -> Subscription:
+        self._table.check_open()
+        return self._services.events.subscribe(job_id)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a job that has not ended, or is not cleaned up."""
+        return len(self._table) > 0
+
+
+def unknown(job_id: JobID) -> JobNotFoundError:
+    return JobNotFoundError(f"no job {job_id} is known here")
