@@ -161,6 +161,28 @@ def test_job_that_is_being_parked_is_known(tmp_path: Path) -> None:
     once(tmp_path, main)
 
 
+def test_job_whose_result_turns_out_to_be_unreadable_stands_in_the_list_once(tmp_path: Path) -> None:
+    """It was accepted by this leader, and is parked by it: one job, one row, and one in the counts."""
+
+    async def main(cluster: Cluster) -> None:
+        bad = cluster.job(1, 300.0)
+        cluster.put(f"results/{bad.job_id}", GARBAGE)
+        cluster.faults.closed = {"parked/"}
+        await cluster.submit(bad)
+        await asyncio.sleep(5)
+        rows = await cluster.ask(lambda d: d.list_jobs())
+        assert [(r.job_id, r.name, r.status) for r in rows] == [(bad.job_id, bad.graph.name, JobStatus.RECONCILING)]
+        overview = await cluster.ask(lambda d: d.request_cluster_overview())
+        assert overview.jobs == {JobStatus.RECONCILING: 1}
+        cluster.faults.closed = set()
+        result = await cluster.result(bad.job_id)
+        assert (result.status, result.note) == (JobStatus.FAILED, "parked")
+        await cluster.clean(bad.job_id)
+        assert not cluster.numbers(bad.job_id), "it never ran"
+
+    once(tmp_path, main)
+
+
 def test_name_that_is_no_job_id(tmp_path: Path) -> None:
     """Somebody's notes in the middle of our graphs."""
 
