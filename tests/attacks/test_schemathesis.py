@@ -50,7 +50,7 @@ class Drawn:
 
     def __init__(self, world: FlinkWorld, document: dict[str, Any] | None = None) -> None:
         self.world = world
-        world.desk.context.epoch = lambda: Epoch(1)  # a node that leads
+        world.desk.node.own_epoch = Epoch(1)  # a node that leads
         self.schema = schemathesis.openapi.from_dict(document or world.desk.app.openapi())
         self.told: Counter[int] = Counter()
         self._number = 0

@@ -17,8 +17,10 @@ from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
-from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, OperationNotFoundError
+from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, NotLeadingError, OperationNotFoundError
 from firesteel.flink_rest.routes import FLINK
+from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.events import JobEvents, Subscription
 from firesteel.jobmaster.execution_graph import execution_graph
@@ -189,6 +191,44 @@ class FakeGateway:
             raise JobStateError(f"job {job_id} is {status}; it has ended for good")
 
 
+class FakeNode:
+    """A node of which a test says who leads: a NodeView."""
+
+    def __init__(self, gateway: FakeGateway) -> None:
+        self._gateway = gateway
+        self.leads = True
+        """Whether it has a Dispatcher."""
+        self.own_epoch: Epoch | None = None
+        self.known: LeaderInformation | None = None
+        self.absence: Absence | None = None
+        self.others: bool | None = None
+        self.handed_over = 0
+
+    @property
+    def dispatcher(self) -> FakeGateway:
+        if not self.leads:
+            raise NotLeadingError("another node leads")
+        return self._gateway
+
+    @property
+    def epoch(self) -> Epoch:
+        if self.own_epoch is None:
+            raise NotLeadingError("this node does not lead; ask the leader")
+        return self.own_epoch
+
+    def leader(self) -> LeaderInformation | None:
+        return self.known
+
+    async def leader_changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+        await asyncio.sleep(timeout)
+
+    async def others_wait(self) -> bool | None:
+        return self.others
+
+    def begin_hand_over(self) -> None:
+        self.handed_over += 1
+
+
 async def _job_of_key(owner: str, key: str) -> JobID:
     return job_id_of(b"secret of the cluster", owner, key)
 
@@ -203,9 +243,10 @@ class Desk:
         self.gateway = FakeGateway()
         self.blobs = BlobStore(tmp_path / "blobs", max_size=1 << 20, quota=4 << 20)
         asyncio.run(self.blobs.open())
+        self.node = FakeNode(self.gateway)
         self.context = RestContext(
             configuration=self.configuration,
-            leading=lambda: self.gateway,
+            node=self.node,
             blobs=self.blobs,
             logs=JobLogs(tmp_path / "jobs"),
             directory=tmp_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import jwt
@@ -18,8 +18,9 @@ from firesteel.config.sections import Role
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
-from firesteel.rest.forwarding import ABSENCE, NOT_LEADING_HEADER, Forwarding, Leadership
+from firesteel.rest.forwarding import ABSENCE, NOT_LEADING_HEADER, Forwarding
 from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX, NodeIdentity
+from firesteel.rest.node_view import NodeView
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import Principal
 
@@ -60,9 +61,9 @@ class World:
     """This node, and the others as they answer."""
 
     def __init__(self, *, hold: float = 20.0) -> None:
-        self.epoch: Epoch | None = None
+        self.own: Epoch | None = None
         self.known: LeaderInformation | None = None
-        self.away: Absence | None = None
+        self.absence: Absence | None = None
         self.news = asyncio.Event()
         self.nodes: dict[str, Callable[[httpx.Request], Awaitable[httpx.Response]]] = {}
         self.asked: list[tuple[str, bytes]] = []
@@ -70,24 +71,28 @@ class World:
         self.answering = asyncio.Event()
         self.answering.set()
         self.scopes: list[Scope] = []
-        leadership = Leadership(self._own, lambda: self.known, lambda: self.away, self._changed, lambda: HERE)
         self.keys = Keys()
         self.identity = NodeIdentity(self.keys)
-        self.forwarding = Forwarding(self._app, leadership, self.identity, self.client, hold=hold)
+        self.forwarding = Forwarding(self._app, cast("NodeView", self), self.identity, self.client, hold=hold)
+        self.forwarding.address = HERE
 
     def learn(self, known: LeaderInformation | None) -> None:
         self.known = known
         self.news.set()
         self.news = asyncio.Event()
 
-    def _own(self) -> Epoch:
-        if self.epoch is None:
+    @property
+    def epoch(self) -> Epoch:
+        if self.own is None:
             raise NotLeadingError("another one")
-        return self.epoch
+        return self.own
 
-    async def _changed(self, seconds: float) -> None:
+    def leader(self) -> LeaderInformation | None:
+        return self.known
+
+    async def leader_changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 await self.news.wait()
         except TimeoutError:
             pass
@@ -202,7 +207,7 @@ def test_node_that_comes_to_lead_itself_answers_what_waited() -> None:
         world.nodes["http://one"] = not_leading
         asking = asyncio.ensure_future(world.ask("POST", "/jobs", b"graph"))
         await settled(world, 1)
-        world.epoch = Epoch(2)
+        world.own = Epoch(2)
         world.learn(LeaderInformation(Epoch(2), HERE))
         assert (await asking).content == b"here:graph", "also what was sent elsewhere before"
 
@@ -260,7 +265,7 @@ def test_nobody_waits_for_long_for_what_does_not_come() -> None:
 
 def test_nobody_waits_who_comes_when_there_has_been_no_leader_for_long() -> None:
     async def main(world: World) -> None:
-        world.away = Absence("no quorum at zk-1,\nzk-2 é away", time.time() - 3600, ONE)
+        world.absence = Absence("no quorum at zk-1,\nzk-2 é away", time.time() - 3600, ONE)
         world.known = ONE
         answer = await world.ask()  # would take an hour
         assert answer.status_code == 503
@@ -313,11 +318,11 @@ def test_request_that_was_passed_on_is_told_at_once_that_nothing_was_done() -> N
         assert token is not None
         hop = await world.ask(token=token)
         assert (hop.status_code, NOT_LEADING_HEADER in hop.headers) == (503, True)
-        world.epoch = Epoch(2)  # it leads, but was meant in another leadership
+        world.own = Epoch(2)  # it leads, but was meant in another leadership
         hop = await world.ask(token=token)
         assert (hop.status_code, NOT_LEADING_HEADER in hop.headers) == (503, True)
         assert world.asked == []
-        world.epoch = Epoch(1)
+        world.own = Epoch(1)
         assert (await world.ask(token=token)).content == b"here:"
         replayed = await world.ask(token=token)
         assert (replayed.status_code, CLOCK_HEADER in replayed.headers) == (401, True)
@@ -368,7 +373,7 @@ def test_where_callers_have_certificates_nodes_show_theirs(certificate: str | No
     shown = None if certificate is None else {"subject": ((("commonName", certificate),),)}
 
     async def main(world: World) -> None:
-        world.epoch = Epoch(1)
+        world.own = Epoch(1)
         world.forwarding._callers = {"team-a": WHO}
         token = await world.identity.token(WHO, Epoch(1), "GET /jobs")
         assert token is not None
@@ -379,7 +384,7 @@ def test_where_callers_have_certificates_nodes_show_theirs(certificate: str | No
 
 def test_finish_waits_for_what_was_accepted_and_not_for_streams() -> None:
     async def main(world: World) -> None:
-        world.epoch = Epoch(1)
+        world.own = Epoch(1)
         await world.forwarding.finish()
         world.answering.clear()
         asking = asyncio.ensure_future(world.ask("POST", "/jobs", b"graph"))
@@ -397,7 +402,7 @@ def test_finish_waits_for_what_was_accepted_and_not_for_streams() -> None:
 
 def test_finish_does_not_wait_for_ever() -> None:
     async def main(world: World) -> None:
-        world.epoch = Epoch(1)
+        world.own = Epoch(1)
         world.answering.clear()
         asking = asyncio.ensure_future(world.ask())
         while not world.scopes:  # noqa: ASYNC110
@@ -430,7 +435,7 @@ def test_finish_does_not_wait_for_an_open_stream() -> None:
             await over.wait()
             return {"type": "http.disconnect"}
 
-        world.epoch = Epoch(1)
+        world.own = Epoch(1)
         world.forwarding._app = app
         scope = {
             "type": "http",

@@ -15,7 +15,6 @@ from tests.rest.native_people import ALICE, BOB, EYE, FOUR, MARKUP, ONE, THREE, 
 
 from firesteel import __version__
 from firesteel.dispatcher.gateway import JobOverview
-from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
@@ -150,10 +149,7 @@ def test_who_am_i(desk: Desk) -> None:
 
 
 def test_health_needs_neither_a_caller_nor_a_leader(desk: Desk) -> None:
-    def nobody() -> Any:
-        raise NotLeadingError("another node leads")
-
-    desk.context.leading = nobody
+    desk.node.leads = False
     for path in ("/healthz", "/v1/healthz"):
         assert asked_raw(desk, None, path) == (200, b'{"status":"ok"}')  # type: ignore[arg-type]
         assert desk.client(ALICE).head(path).status_code == 200
@@ -162,7 +158,7 @@ def test_health_needs_neither_a_caller_nor_a_leader(desk: Desk) -> None:
 def test_the_status_of_the_cluster(desk: Desk) -> None:
     answer = desk.client(EYE).get("/cluster/status").json()
     assert answer["leader"] is None
-    desk.context.leader = lambda: LeaderInformation(Epoch(7), "https://node-1:8081")
+    desk.node.known = LeaderInformation(Epoch(7), "https://node-1:8081")
     desk.context.address = "https://node-2:8081"
     answer = desk.client(EYE).get("/cluster/status").json()
     assert answer["leader"] == {"address": "https://node-1:8081", "epoch": 7}
@@ -173,8 +169,8 @@ def test_the_status_of_the_cluster(desk: Desk) -> None:
 
 def test_degraded_node_says_so_to_those_whom_it_knows(desk: Desk) -> None:
     led = LeaderInformation(Epoch(7), "https://node-1:8081")
-    desk.context.leader = lambda: led  # what it knows is old
-    desk.context.absence = lambda: Absence("no quorum at zk-1", 1000.5, led)
+    desk.node.known = led  # what it knows is old
+    desk.node.absence = Absence("no quorum at zk-1", 1000.5, led)
     answer = desk.client(EYE).get("/cluster/status")
     told = answer.json()
     assert answer.status_code == 200
@@ -187,28 +183,16 @@ def test_degraded_node_says_so_to_those_whom_it_knows(desk: Desk) -> None:
     for query in ("ready", "ready=1"):
         refused = desk.client(EYE).get(f"/healthz?{query}")
         assert (refused.status_code, refused.json()["status"]) == (503, "degraded")
-    desk.context.absence = lambda: None
+    desk.node.absence = None
     told = desk.client(EYE).get("/cluster/status").json()
     assert [told[k] for k in ("degraded", "reason", "since", "lastLeader")] == [False, None, None, None]
     assert desk.client(EYE).get("/healthz?ready").json() == {"status": "ok"}
 
 
-class _Node:
-    """What a hand-over needs of the node around it."""
-
-    def __init__(self, desk: Desk, others: bool | None) -> None:
-        self.handed = 0
-        self.others = others
-        desk.context.epoch = lambda: Epoch(7)
-        desk.context.address = "https://node-1:8081"
-        desk.context.others_wait = self.others_wait
-        desk.context.hand_over = self.hand_over
-
-    async def others_wait(self) -> bool | None:
-        return self.others
-
-    def hand_over(self) -> None:
-        self.handed += 1
+def _leads(desk: Desk, others: bool | None) -> None:
+    """This node leads; `others` could in its place."""
+    desk.context.address = "https://node-1:8081"
+    desk.node.own_epoch, desk.node.others = Epoch(7), others
 
 
 @pytest.mark.parametrize(
@@ -227,19 +211,19 @@ class _Node:
     ],
 )
 def test_hand_over(desk: Desk, others: bool | None, body: Any, status: int, handed: int) -> None:
-    node = _Node(desk, others)
+    _leads(desk, others)
     answer = desk.client(ADMIN).post("/cluster/handover", json=body)
-    assert (answer.status_code, node.handed) == (status, handed), answer.text
+    assert (answer.status_code, desk.node.handed_over) == (status, handed), answer.text
     if status == 202:
         assert answer.json() == {"leader": {"address": "https://node-1:8081", "epoch": 7}, "others": others}
 
 
 def test_hand_over_is_for_admins_and_for_the_leader(desk: Desk) -> None:
     assert desk.client(ADMIN).post("/cluster/handover").status_code == 503
-    node = _Node(desk, True)
+    _leads(desk, True)
     for who in (ALICE, EYE):
         assert desk.client(who).post("/v1/cluster/handover").status_code == 403
-    assert node.handed == 0
+    assert desk.node.handed_over == 0
 
 
 def test_the_execution_graph_is_all_that_is_known(desk: Desk) -> None:

@@ -16,7 +16,7 @@ from tests.rest.desk import ADMIN, Desk
 from tests.rest.native_people import ALICE, BOB, ONE, THREE, TWO, attempt_events, attempt_file, put
 
 from firesteel.driver.events import ProgressTail
-from firesteel.errors import NotLeadingError, RateLimitedError
+from firesteel.errors import RateLimitedError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.events import MAX_BEHIND, JobEvents, state_event
 from firesteel.rest.app import TidyPaths
@@ -247,11 +247,7 @@ def test_streams_end_when_the_node_stops_leading(desk: Desk) -> None:
             client(ALICE).stream("GET", f"/jobs/{ONE}/events") as one,
             client(ALICE).stream("GET", "/events") as every,
         ):
-
-            def nobody() -> Any:
-                raise NotLeadingError("another node leads")
-
-            desk.context.leading = nobody
+            desk.node.leads = False
             assert {kind async for kind, _ in events_of(one)} <= {"snapshot", ""}
             assert {kind async for kind, _ in events_of(every)} == {""}
             await until(lambda: desk.gateway.hub.listeners == 0)

@@ -13,7 +13,7 @@ import pytest
 from tests.rest.desk import ADMIN, Client, Desk
 from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain, put
 
-from firesteel.errors import DuplicateJobError, NotLeadingError
+from firesteel.errors import DuplicateJobError
 from firesteel.rest.context import Caller
 from firesteel.rest.native.submit import accept
 from firesteel.sandbox import landlock
@@ -138,10 +138,7 @@ def test_viewers_submit_nothing(desk: Desk) -> None:
 
 
 def test_a_node_that_does_not_lead_accepts_nothing(desk: Desk) -> None:
-    def nobody() -> Any:
-        raise NotLeadingError("this node does not lead")
-
-    desk.context.leading = nobody
+    desk.node.leads = False
     answer = desk.client(ALICE).post("/jobs", json={"graph": plain()})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 

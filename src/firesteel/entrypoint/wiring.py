@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -11,7 +10,7 @@ from typing import Any
 from firesteel.concurrency import Backoff
 from firesteel.config import Configuration
 from firesteel.config.sections import Isolation
-from firesteel.dispatcher.leader_process import DispatcherLeaderProcess, OpenServices
+from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
@@ -25,9 +24,9 @@ from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMaster
-from firesteel.jobmaster.plan import RunPlan, launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.requirements import Requirements
 from firesteel.jobmaster.runner import MakeJobMaster
-from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider, cluster_directory
 from firesteel.sandbox.policy import SandboxPolicy
@@ -73,87 +72,72 @@ class Node:
         on_fatal: Callable[[BaseException], None],
         on_shut_down: Callable[[], None],
     ) -> DispatcherRunner:
-        def make_process(epoch: Epoch, on_fenced: Callable[[Epoch], None]) -> DispatcherLeaderProcess:
-            return DispatcherLeaderProcess(
-                epoch,
-                self.open_services(election),
-                on_fenced=on_fenced,
-                on_fatal=on_fatal,
-                on_shut_down=on_shut_down,
-            )
+        leaderships = Leaderships(self, election, on_fatal, on_shut_down)
+        return DispatcherRunner(election, leaderships.process, address=address, on_fatal=on_fatal)
 
-        return DispatcherRunner(election, make_process, address=address, on_fatal=on_fatal)
 
-    def open_services(self, election: LeaderElectionDriver) -> OpenServices:
-        async def open_(epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
-            options = self.configuration.high_availability
-            store = RetryingStore(self.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
-            await self.on_lead(store, epoch)
-            return self._services(store, election, epoch, on_error)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaderships:
+    """What a node makes anew each time that it is elected."""
 
-        return open_
+    node: Node
+    election: LeaderElectionDriver
+    on_fatal: Callable[[BaseException], None]
+    on_shut_down: Callable[[], None]
 
-    def _services(
-        self,
-        store: StateStore,
-        election: LeaderElectionDriver,
-        epoch: Epoch,
-        on_error: Callable[[BaseException], None],
-    ) -> DispatcherServices:
+    def process(self, epoch: Epoch, on_fenced: Callable[[Epoch], None]) -> DispatcherLeaderProcess:
+        return DispatcherLeaderProcess(
+            epoch, self.open, on_fenced=on_fenced, on_fatal=self.on_fatal, on_shut_down=self.on_shut_down
+        )
 
-        def guard() -> None:
-            if not election.holds(epoch):
-                raise FencingError(f"epoch {epoch} leads no more, or not for certain; nothing was done")
-
+    async def open(self, epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
+        """What the leadership of `epoch` works with. `on_error` is told of errors that should not be."""
+        node, configuration = self.node, self.node.configuration
+        options = configuration.high_availability
+        store = RetryingStore(node.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
+        await node.on_lead(store, epoch)
+        guard = Certain(self.election, epoch)
         return DispatcherServices(
             epoch=epoch,
-            configuration=self.configuration,
+            configuration=configuration,
             graphs=JobGraphStore(store),
-            results=JobResultStore(store, self.configuration.dispatcher.job_result_retention),
+            results=JobResultStore(store, configuration.dispatcher.job_result_retention),
             records=JobRecordStore(store),
             operations=OperationStore(store),
             parked=ParkedStore(store),
             uploads=UploadStore(store),
             resources=ResourceManager(
-                self.configuration,
-                self.engines,
-                default_spec=shared_engine_spec(self.configuration),
-                now=self.now,
+                configuration,
+                node.engines,
+                default_spec=shared_engine_spec(configuration),
+                now=node.now,
                 guard=guard,
                 on_error=on_error,
             ),
-            executor=self.executor,
-            finished=self.finished,
-            archivist=self.archivist,
-            requirements=self.requirements,
-            clear_outputs=self.clear_outputs,
-            make_job_master=self.make_job_master,
-            enrichers=self.enrichers,
-            events=self.events,
-            blobs=self.files.blobs,
-            now=self.now,
+            executor=node.executor,
+            finished=node.finished,
+            archivist=node.archivist,
+            requirements=Requirements(configuration, node.files).of,
+            clear_outputs=node.clear_outputs,
+            make_job_master=node.make_job_master,
+            enrichers=node.enrichers,
+            events=node.events,
+            blobs=node.files.blobs,
+            now=node.now,
             guard=guard,
         )
 
-    async def requirements(self, submission: Submission) -> SlotRequest:
-        """What engine a job needs. A script is read to find out, which is not for the event loop."""
-        graph = submission.graph
-        if graph.script is not None:
-            graph = await self.files.localized(submission.job_id, graph)
-        if graph.script is not None:
-            plan = await asyncio.to_thread(RunPlan.of, graph, self.configuration)
-        else:
-            plan = RunPlan.of(graph, self.configuration)
-        isolation = self.configuration.engine.isolation
-        owner = None if isolation is Isolation.SESSION else submission.owner
-        return SlotRequest(
-            job_id=submission.job_id,
-            engine=dataclasses.replace(plan.engine, owner=owner),
-            classic=plan.classic,
-            exclusive=isolation is Isolation.JOB,
-            priority=submission.priority,
-            arrival=submission.submitted_at,
-        )
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Certain:
+    """The guard of a leadership: raises FencingError unless it is certain, right now, that `epoch` leads (I7)."""
+
+    election: LeaderElectionDriver
+    epoch: Epoch
+
+    def __call__(self) -> None:
+        if not self.election.holds(self.epoch):
+            raise FencingError(f"epoch {self.epoch} leads no more, or not for certain; nothing was done")
 
 
 def engine_provider(configuration: Configuration) -> LocalEngineProvider:

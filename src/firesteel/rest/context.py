@@ -14,29 +14,17 @@ from starlette.requests import Request
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.errors import ForbiddenError, JobNotFoundError, NotLeadingError
-from firesteel.ha.protocols import Epoch, LeaderInformation
-from firesteel.ha.retrieval import Absence
+from firesteel.errors import ForbiddenError, JobNotFoundError
 from firesteel.jobmaster.sandboxing import sandbox_policy
+from firesteel.rest.announcement import Announcement
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
 from firesteel.rest.native.graph_checks import GraphChecks
+from firesteel.rest.node_view import NodeView
 from firesteel.rest.overview import OverviewLines
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID
-
-
-async def _unknown() -> bool | None:
-    return None
-
-
-async def _no_keys(owner: str, key: str) -> JobID:
-    raise NotLeadingError("idempotency keys are known to the leader; ask the leader")
-
-
-def _not_leading() -> Epoch:
-    raise NotLeadingError("this node does not lead; ask the leader")
 
 
 @dataclass
@@ -44,31 +32,20 @@ class RestContext:
     """Of a node, for as long as it serves."""
 
     configuration: Configuration
-    leading: Callable[[], DispatcherGateway]
-    """The Dispatcher of this node; raises NotLeadingError while another one leads."""
+    node: NodeView
     blobs: BlobStore
     logs: JobLogs
     directory: Path
     """Of the cluster: node logs, jobs' files."""
+    job_of_key: Callable[[str, str], Awaitable[JobID]]
+    """The job that an idempotency key of an owner stands for."""
     address: str = ""
     """Where this node serves; known once it does."""
     started_at: float = field(default_factory=time.time)
     overview: OverviewLines = field(default_factory=OverviewLines)
     """Lines of ended jobs, rendered once."""
-    withdraw: Callable[[], None] = field(default=lambda: None)
-    """Announce this node no more: it is about to end."""
-    leader: Callable[[], LeaderInformation | None] = field(default=lambda: None)
-    """Who leads, as far as this node knows."""
-    absence: Callable[[], Absence | None] = field(default=lambda: None)
-    """Why nobody is known who leads, if that is so; None while this node leads itself."""
-    others_wait: Callable[[], Awaitable[bool | None]] = _unknown
-    """Whether another node would lead in this one's place; None when that cannot be told."""
-    job_of_key: Callable[[str, str], Awaitable[JobID]] = _no_keys
-    """The job that an idempotency key of an owner stands for."""
-    epoch: Callable[[], Epoch] = _not_leading
-    """Of this node's leadership; raises NotLeadingError."""
-    hand_over: Callable[[], None] = field(default=lambda: None)
-    """Begin to give leadership away."""
+    announcement: Announcement | None = None
+    """Where commands of this machine find this node; None before it is announced."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
     checks: GraphChecks = field(init=False)
@@ -83,7 +60,13 @@ class RestContext:
 
     @property
     def gateway(self) -> DispatcherGateway:
-        return self.leading()
+        """The Dispatcher of this node; raises NotLeadingError while another one leads."""
+        return self.node.dispatcher
+
+    def withdraw(self) -> None:
+        """Announce this node no more: it is about to end."""
+        if self.announcement is not None:
+            self.announcement.take_back()
 
 
 class Caller:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import httpx
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,19 +20,17 @@ from firesteel.config import Configuration
 from firesteel.config.fingerprint import fingerprint
 from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
-from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.ha.protocols import Epoch, LeaderInformation
-from firesteel.ha.retrieval import Absence
 from firesteel.hosts import this_user
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import Facade, TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
 from firesteel.rest.dashboard import ENTER, Dashboard, Files
 from firesteel.rest.flink_programs import RefusesFlinkPrograms
-from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding, Leadership
+from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding
 from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.node_identity import Bearers, NodeIdentity
+from firesteel.rest.node_view import NodeView
 from firesteel.rest.security.audit import AuditLog
 from firesteel.rest.security.connections import Connections, room_for
 from firesteel.rest.security.door import Door
@@ -50,27 +47,6 @@ from firesteel.types import JobID
 logger = logging.getLogger(__name__)
 
 PUBLIC = ("/healthz",)
-
-
-class LeaderView(Protocol):
-    """What the endpoint needs of the node around it."""
-
-    @property
-    def dispatcher(self) -> DispatcherGateway: ...
-
-    @property
-    def epoch(self) -> Epoch: ...
-
-    def leader(self) -> LeaderInformation | None: ...
-
-    @property
-    def absence(self) -> Absence | None: ...
-
-    async def leader_changed(self, timeout: float) -> None: ...  # noqa: ASYNC109 - not an error
-
-    async def others_wait(self) -> bool | None: ...
-
-    def begin_hand_over(self) -> None: ...
 
 
 class WebMonitorEndpoint:
@@ -91,11 +67,8 @@ class WebMonitorEndpoint:
         self._facade = facade
         self._woken = woken
         self._last_asked = time.monotonic()
-        self.withdraw: Callable[[], None] = lambda: None
-        """Take the announcement back: the node is about to end."""
         self._forwarding: Forwarding | None = None
-        self._announced: Announcement | None = None
-        self._interrupt_streams: Callable[[], None] = lambda: None
+        self._context: RestContext | None = None
         self._leaving = False
         self._open = 0
         """Requests that are being answered; an event stream may be open for days."""
@@ -106,7 +79,7 @@ class WebMonitorEndpoint:
         self._job_of_key = job_of_key
 
     @contextlib.asynccontextmanager
-    async def __call__(self, node: LeaderView) -> AsyncIterator[str]:
+    async def __call__(self, node: NodeView) -> AsyncIterator[str]:
         rest, security = self._configuration.rest, self._configuration.security
         check_door(rest, security)
         tls = await asyncio.to_thread(ssl_context, security) if security.ssl_enabled else None
@@ -120,14 +93,9 @@ class WebMonitorEndpoint:
             audit.start()
             opened.push_async_callback(audit.aclose)
             client = await opened.enter_async_context(await asyncio.to_thread(self._client))
-            context = RestContext(
+            context = self._context = RestContext(
                 configuration=self._configuration,
-                leading=lambda: node.dispatcher,
-                leader=node.leader,
-                absence=lambda: node.absence,
-                others_wait=node.others_wait,
-                epoch=lambda: node.epoch,
-                hand_over=node.begin_hand_over,
+                node=node,
                 blobs=self._blobs,
                 logs=JobLogs(self._directory / "jobs"),
                 directory=self._directory,
@@ -136,17 +104,9 @@ class WebMonitorEndpoint:
             opened.push_async_callback(context.checks.close)
             app = create_app(context, self._facade)
             await asyncio.to_thread(asyncio.run, warm(app))
-            leadership = Leadership(
-                own=lambda: node.epoch,
-                current=node.leader,
-                absence=lambda: node.absence,
-                changed=node.leader_changed,
-                address=lambda: context.address,
-            )
-            self._interrupt_streams = context.events.interrupt
-            self._forwarding = Forwarding(
+            forwarding = self._forwarding = Forwarding(
                 TidyPaths(app),
-                leadership,
+                node,
                 nodes,
                 client,
                 patience=rest.request_timeout,
@@ -154,9 +114,7 @@ class WebMonitorEndpoint:
             )
             directory, sessions = self._configuration.web.flink_dashboard_dir, Sessions()
             files = None if directory is None else await asyncio.to_thread(Files.of, directory)
-            dashboard = Dashboard(
-                RefusesFlinkPrograms(self._forwarding), files, sessions, address=lambda: context.address
-            )
+            dashboard = Dashboard(RefusesFlinkPrograms(forwarding), files, sessions, address=lambda: context.address)
             door = Door(
                 self._noticing(dashboard),
                 rest=rest,
@@ -181,11 +139,10 @@ class WebMonitorEndpoint:
             )
             address = url(rest.address or rest.bind_address, port, tls=tls is not None)
             opened.push_async_callback(context.events.close)  # before the server, which waits for its streams
-            context.address = address
+            context.address = forwarding.address = address
             anonymous = security.authentication == (Authentication.NONE,)
             handed_out = None if anonymous else opened.enter_context(local_door(bearers.local_token))
-            announcement = self._announced = self._announcement(address, handed_out)
-            self.withdraw = context.withdraw = announcement.take_back
+            announcement = context.announcement = self._announcement(address, handed_out)
             await asyncio.to_thread(announcement.write)
             opened.push_async_callback(asyncio.to_thread, announcement.take_back)
             tasks = OwnedTasks("rest", lambda error: logger.error("announcing failed: %s", error))
@@ -197,13 +154,15 @@ class WebMonitorEndpoint:
 
     async def finish(self) -> None:
         """What was accepted is answered, and those who follow events are sent to whoever leads next."""
-        self._interrupt_streams()
+        if self._context is not None:
+            self._context.events.interrupt()
         if self._forwarding is not None:
             await self._forwarding.finish()
 
     async def neighbours(self) -> bool:
         """Whether other nodes of this cluster run on this machine."""
-        return self._announced is not None and bool(await asyncio.to_thread(self._announced.others))
+        announced = None if self._context is None else self._context.announcement
+        return announced is not None and bool(await asyncio.to_thread(announced.others))
 
     def leave(self, *, others: bool) -> None:
         """This node ends. It serves on for a moment, and each connection ends with its next answer."""
@@ -211,6 +170,11 @@ class WebMonitorEndpoint:
         self.withdraw()
         if self._forwarding is not None and not others:
             self._forwarding.give_up()
+
+    def withdraw(self) -> None:
+        """Take the announcement back: the node is about to end."""
+        if self._context is not None:
+            self._context.withdraw()
 
     @property
     def last_asked(self) -> float:

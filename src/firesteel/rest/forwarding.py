@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import httpx
@@ -24,6 +24,7 @@ from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import errors
 from firesteel.rest.errors import RETRY_AFTER
 from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX, NodeIdentity
+from firesteel.rest.node_view import NodeView
 from firesteel.rest.security.mtls import PEER_CERTIFICATE, common_name
 from firesteel.rest.security.principals import Principal
 
@@ -54,31 +55,13 @@ _NOT_PASSED_ON = frozenset(
 _NOT_PASSED_BACK = frozenset({"connection", "keep-alive", "transfer-encoding", "server", "date", "x-request-id"})
 
 
-async def _no_news(seconds: float) -> None:
-    await asyncio.sleep(seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """Who leads, as this node sees it."""
-
-    own: Callable[[], Epoch]
-    """The epoch in which this node leads; raises NotLeadingError."""
-    current: Callable[[], LeaderInformation | None]
-    absence: Callable[[], Absence | None] = field(default=lambda: None)
-    changed: Callable[[float], Awaitable[None]] = _no_news
-    """Returns when the two before may say something else, at the latest after so many seconds."""
-    address: Callable[[], str] = field(default=lambda: "")
-    """Of this node. As a leader's it is old news while this node does not lead."""
-
-
 class Forwarding:
     """ASGI middleware behind the door: requests go to the application here, or to the leader."""
 
     def __init__(
         self,
         app: ASGIApp,
-        leadership: Leadership,
+        node: NodeView,
         identity: NodeIdentity,
         client: httpx.AsyncClient,
         *,
@@ -94,7 +77,9 @@ class Forwarding:
         self._callers = callers
         self._app = app
         self._patience = patience
-        self._leadership = leadership
+        self._node = node
+        self.address = ""
+        """Of this node, once it serves. As a leader's it is old news while this node does not lead."""
         self._identity = identity
         self._client = client
         self._hold = hold
@@ -126,7 +111,7 @@ class Forwarding:
         failed: _Failed | None = None
         while True:
             try:
-                epoch = self._leadership.own()
+                epoch = self._node.epoch
             except NotLeadingError:
                 pass
             else:
@@ -156,26 +141,26 @@ class Forwarding:
             if left <= 0 or request.begun:
                 await _no_leader(self._absence(failed))(scope, receive, send)
                 return
-            await self._leadership.changed(min(left, _SLICE_SECONDS))
+            await self._node.leader_changed(min(left, _SLICE_SECONDS))
 
     def _to_ask(self) -> LeaderInformation | None:
-        leader = self._leadership.current()
+        leader = self._node.leader()
         if leader is None or not leader.address.startswith(("http://", "https://")):
             return None
-        return None if leader.address == self._leadership.address() else leader
+        return None if leader.address == self.address else leader
 
     def _left(self, deadline: float) -> float:
-        absence = self._leadership.absence()
+        absence = self._node.absence
         if absence is not None:
             # Who asks when there has been nobody for long need not wait for what will not come.
             deadline = min(deadline, time.monotonic() + absence.since + self._hold - time.time())
         return deadline - time.monotonic() if self._hold else 0.0
 
     def _absence(self, failed: _Failed | None) -> Absence:
-        absence = self._leadership.absence()
+        absence = self._node.absence
         if absence is not None:
             return absence
-        leader = self._leadership.current()
+        leader = self._node.leader()
         if failed is not None:
             return Absence(f"the leader at {failed.leader.address} {failed.why}", time.time(), failed.leader)
         return Absence("this node has just ceased to lead, and no other one is known yet", time.time(), leader)
@@ -228,7 +213,7 @@ class Forwarding:
         """A leader that others know has drawn its key; but the store may show one a moment before the other."""
         for delay in (*_KEY_DELAYS, None):
             token = await self._identity.token(principal, leader.epoch, target)
-            if token is not None or delay is None or self._leadership.current() != leader:
+            if token is not None or delay is None or self._node.leader() != leader:
                 return token
             await asyncio.sleep(delay)
         return None

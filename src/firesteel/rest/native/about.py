@@ -98,7 +98,7 @@ async def health(context: Context, ready: str | None = None) -> Response:
 
     200 while the process lives. With `?ready`, 503 while the node knows no leader: requests would not be served.
     """
-    absence = context.absence()
+    absence = context.node.absence
     if absence is None:
         content: Health = {"status": "ok"}
         return answer(content)
@@ -109,7 +109,7 @@ async def health(context: Context, ready: str | None = None) -> Response:
 @router.get("/cluster/status", response_model=ClusterStatus, summary="Who leads, and which node answers")
 async def cluster_status(context: Context, principal: CallerPrincipal, request: Request) -> Response:
     """The leader answers, or, when there is none to ask, each node for itself: `degraded`, why, since when, who led last."""
-    absence: Absence | None = request.scope.get(ABSENCE) or context.absence()
+    absence: Absence | None = request.scope.get(ABSENCE) or context.node.absence
     leader = _known_leader(context) if absence is None else None
     options = context.configuration.high_availability
     content: ClusterStatus = {
@@ -146,8 +146,8 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
     """
     require(principal, Role.ADMIN)
     wish = await body_as(request, HandOverRequest)
-    epoch = context.epoch()
-    others = await context.others_wait()
+    epoch = context.node.epoch
+    others = await context.node.others_wait()
     content: HandOver = {"leader": {"address": context.address, "epoch": epoch}, "others": others}
     if wish.epoch is not None and wish.epoch < epoch:
         return answer(content, 202)  # another leads already
@@ -159,16 +159,16 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
             f"No other node of the cluster could lead in place of {context.address}: "
             "start one, or force it, and this node leads again after a few seconds if none comes.",
         )
-    context.hand_over()
+    context.node.begin_hand_over()
     return answer(content, 202)
 
 
 def _known_leader(context: RestContext) -> LeaderInformation | None:
     try:
         # A node knows of itself a moment before it reads of itself.
-        return LeaderInformation(context.epoch(), context.address)
+        return LeaderInformation(context.node.epoch, context.address)
     except NotLeadingError:
-        return context.leader()
+        return context.node.leader()
 
 
 def _leader(leader: LeaderInformation | None) -> Leader | None:
