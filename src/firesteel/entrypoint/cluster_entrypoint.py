@@ -197,7 +197,7 @@ class ClusterEntrypoint:
             await blobs.open()
             opened.push_async_callback(blobs.close)
         with starting("sandbox"):
-            sandbox = sandbox_policy(configuration)
+            sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
             say_what_holds(configuration)
         with starting("driver pool"):
             python = str(configuration.driver.python) if configuration.driver.python else None
@@ -233,7 +233,6 @@ class ClusterEntrypoint:
             enrichers=labels,
             files=files,
             on_lead=self._on_lead,
-            sandbox=sandbox,
         )
 
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:

@@ -29,7 +29,6 @@ from firesteel.jobmaster.requirements import Requirements
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider, cluster_directory
-from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -62,7 +61,6 @@ class Node:
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
     """What else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
-    sandbox: SandboxPolicy | None = None
 
     def dispatcher_runner(
         self,
