@@ -194,8 +194,8 @@ class FakeGateway:
 class FakeNode:
     """A node of which a test says who leads: a NodeView."""
 
-    def __init__(self, gateway: FakeGateway) -> None:
-        self._gateway = gateway
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self.leads = True
         """Whether it has a Dispatcher."""
         self.own_epoch: Epoch | None = None
@@ -208,7 +208,7 @@ class FakeNode:
     def dispatcher(self) -> FakeGateway:
         if not self.leads:
             raise NotLeadingError("another node leads")
-        return self._gateway
+        return self._desk.gateway
 
     @property
     def epoch(self) -> Epoch:
@@ -243,7 +243,7 @@ class Desk:
         self.gateway = FakeGateway()
         self.blobs = BlobStore(tmp_path / "blobs", max_size=1 << 20, quota=4 << 20)
         asyncio.run(self.blobs.open())
-        self.node = FakeNode(self.gateway)
+        self.node = FakeNode(self)
         self.context = RestContext(
             configuration=self.configuration,
             node=self.node,
