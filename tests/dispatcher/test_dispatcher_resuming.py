@@ -13,6 +13,7 @@ from tests.dispatcher.sim_cluster import Cluster, once
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.errors import JobStateError
 from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
+from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.savepoint.retained import NOTE
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission, digest_of
@@ -196,16 +197,16 @@ def test_the_clean_up_notes_or_removes_the_checkpoint_as_the_result_says(keep: b
         await cluster.running(job)
         await cluster.ask(lambda d: d.cancel_job(job.job_id))
         result = replace(await cluster.result(job.job_id), checkpoint=str(directory) if keep else "")
-        cleaner = OutputCleaner(
-            replace(
-                cluster.configuration, state=replace(cluster.configuration.state, checkpoints_dir=f"{directory.parent}")
-            )
+        configuration = replace(
+            cluster.configuration, state=replace(cluster.configuration.state, checkpoints_dir=f"{directory.parent}")
         )
+        executor = LocalAttemptExecutor(configuration, tmp_path / "jobs")
         try:
+            cleaner = OutputCleaner(configuration, executor.errands)
             for _ in range(2):  # a leader that dies in between has it done again
-                await asyncio.to_thread(cleaner._clear, job, result)
+                await cleaner.clear(job, result)
         finally:
-            cleaner.close()
+            await executor.close()
         assert (directory / "o" / "commits").exists() is keep
         assert (directory / NOTE).exists() is keep
 

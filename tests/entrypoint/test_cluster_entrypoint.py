@@ -50,6 +50,7 @@ class Parts:
         self.error: Exception = OSError(98, "Address already in use")
         self.close_error: Exception | None = None
         self.provider_error: Exception | None = None
+        self.pool_options: dict[str, Any] = {}
 
     def open(self, part: str) -> None:
         if part == self.failing:
@@ -82,13 +83,16 @@ class Parts:
             return Ha()
 
         class Pool:
-            def __init__(self, **_: Any) -> None:
+            def __init__(self, **options: Any) -> None:
+                parts.pool_options = options
                 parts.open("driver pool")
 
             def close(self) -> None:
                 parts.close("driver pool")
 
         class Executor:
+            errands = None
+
             def __init__(self, *_: Any) -> None:
                 parts.open("executor")
 
@@ -204,6 +208,18 @@ def test_parts_are_closed_in_reverse(tmp_path: Path, parts: Parts) -> None:
         assert parts.closed == ORDER[::-1]
         with pytest.raises(NotLeadingError):
             _ = component.dispatcher
+
+    asyncio.run(main())
+
+
+def test_drivers_of_a_node_get_the_variables_that_an_admin_names(tmp_path: Path, parts: Parts) -> None:
+    async def main() -> None:
+        options = {"driver.environment.pass": "AWS_*"}
+        environ = {"HOME": str(tmp_path)}
+        overrides = {"data.dir": str(tmp_path / "data"), **options}
+        configuration = load_configuration(overrides=overrides, environ=environ, cwd=tmp_path)
+        async with ClusterEntrypoint(configuration).open():
+            assert parts.pool_options["passed"] == ("AWS_*",)
 
     asyncio.run(main())
 

@@ -180,10 +180,12 @@ def fake_engine(process: ProcessIdentity | None, port: int = 1) -> EngineRecord:
     return EngineRecord("fake", EngineSpec("local[1]"), "localhost", port, process=process)
 
 
-def prepared(leader: Leader, graph: JobGraph, engine: EngineRecord | None, checkpoints: str = "") -> AttemptId:
+def prepared(
+    leader: Leader, graph: JobGraph, engine: EngineRecord | None, checkpoints: str = "", *, owner: str = ""
+) -> AttemptId:
     """An attempt of an earlier life, of which there is a spec and nothing else."""
     attempt = AttemptId(new_job_id(), 1)
-    leader.directory(attempt).prepare(AttemptSpec(attempt, graph, engine, checkpoints=checkpoints))
+    leader.directory(attempt).prepare(AttemptSpec(attempt, graph, engine, checkpoints=checkpoints, owner=owner))
     return attempt
 
 

@@ -145,8 +145,8 @@ class FakeGateway:
         self._live(job_id)
         self.asked.append(("savepoint", job_id, trigger_id, target, cancel))
 
-    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
-        self.asked.append(("dispose", path, trigger_id))
+    async def dispose_savepoint(self, path: str, trigger_id: str, *, owner: str = "") -> None:
+        self.asked.append(("dispose", path, trigger_id, owner))
 
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
         found = self.operations.get((job_id, trigger_id))

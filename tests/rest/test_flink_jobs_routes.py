@@ -91,7 +91,7 @@ def test_savepoints_are_disposed_of_by_admins(world: FlinkWorld) -> None:
     body = {"savepoint-path": "/sp/x", "triggerId": TRIGGER}
     assert world.desk.client(ALICE).post("/savepoint-disposal", json=body).status_code == 403
     assert world.desk.client().post("/savepoint-disposal", json=body).json() == {"request-id": TRIGGER}
-    assert world.desk.gateway.asked == [("dispose", "/sp/x", TRIGGER)]
+    assert world.desk.gateway.asked == [("dispose", "/sp/x", TRIGGER, "root")]
 
 
 # -- cancelling -----------------------------------------------------------------------------------------------------

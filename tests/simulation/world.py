@@ -565,7 +565,7 @@ class SimExecutor(_Part):
             del self.world.savepoints[location]
         await self.process.touched()
 
-    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+    async def dispose_savepoint(self, location: str, *, owner: str = "", resumed: bool = False) -> None:
         await self.process.touch(counts=True)
         self.process.fail_perhaps()
         if not self.world.savepoints.get(location) and not resumed:

@@ -250,6 +250,14 @@ class CheckpointingOptions(Section, prefix="execution.checkpointing"):
         ),
         since="0.2",
     )
+    timeout: PositiveDuration = option(
+        default=600.0,
+        description=(
+            "How long it may take to take or remove a savepoint, to wait for a checkpoint, and to clean up after a job; the "
+            "process that does it is ended then."
+        ),
+        since="0.2",
+    )
 
 
 class ParallelismOptions(Section, prefix="parallelism"):

@@ -351,9 +351,10 @@ class Dispatcher(JobQuestions):
             raise JobStateError(f"job {job_id} is {status}; {refusals.not_running}")
         await self._ask(self._operations.begin(job_id, trigger_id, kind, **asked))
 
-    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
+    async def dispose_savepoint(self, path: str, trigger_id: str, *, owner: str = "") -> None:
         self._table.check_open()
-        await self._ask(self._operations.begin(NO_JOB, trigger_id, OperationKind.DISPOSAL, path=plain(path)))
+        asked = {"path": plain(path), "owner": owner}
+        await self._ask(self._operations.begin(NO_JOB, trigger_id, OperationKind.DISPOSAL, **asked))
 
     async def report_client_heartbeat(self, job_id: JobID) -> None:
         if not self._live_job(job_id).heard_of_client():

@@ -105,8 +105,9 @@ class DispatcherGateway(Protocol):
         """
         ...
 
-    async def dispose_savepoint(self, path: str, trigger_id: str) -> None:
-        """Remove a savepoint. No job is concerned: ask `request_operation` for it with `stores.operations.NO_JOB`."""
+    async def dispose_savepoint(self, path: str, trigger_id: str, *, owner: str = "") -> None:
+        """Remove a savepoint on behalf of `owner`, who may dispose of everybody's. No job is concerned: ask `request_operation`
+        for it with `stores.operations.NO_JOB`."""
         ...
 
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation: ...

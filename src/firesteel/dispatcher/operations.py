@@ -134,7 +134,8 @@ class Operations:
                 return await self._stop(operation, runner)
             case OperationKind.DISPOSAL:
                 self._services.guard()
-                await self._services.executor.dispose_savepoint(operation.location, resumed=resumed)
+                owner = str(operation.asked.get("owner", ""))
+                await self._services.executor.dispose_savepoint(operation.location, owner=owner, resumed=resumed)
                 await self._services.operations.disposed(operation.location, epoch=self._services.epoch)
                 return {"location": operation.location}
             case _:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import shutil
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from pathlib import Path
-
-import fsspec
 
 from firesteel.config import Configuration
 from firesteel.driver.checkpoints import location_of
-from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import Mode
-from firesteel.jobmaster.sandboxing import sandbox_policy
+from firesteel.jobgraph.modes import is_staged
+from firesteel.jobmaster.local.errands import Errands, TookTooLongError
 from firesteel.sandbox.owners import job_directory
-from firesteel.sandbox.thread import confined
 from firesteel.savepoint.manifest import SavepointRequest
-from firesteel.savepoint.retained import TRIGGER, retain
-from firesteel.sinks.graph import clear
+from firesteel.savepoint.retained import TRIGGER
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
@@ -29,59 +21,36 @@ logger = logging.getLogger(__name__)
 
 
 class OutputCleaner:
-    """Staging and commit records of batch sinks, checkpoints of streaming ones."""
+    """Staging and commit records of batch sinks, checkpoints of streaming ones: removed by a process of the job's owner."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+    def __init__(self, configuration: Configuration, errands: Errands) -> None:
+        self._errands = errands
         self._checkpoints = configuration.state.checkpoints_dir.rstrip("/")
-        # Of its own: an object store that hangs delays clean-ups, not submissions.
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="outputs")
+        self._seconds = configuration.checkpointing.timeout
 
     async def clear(self, submission: Submission, result: JobResult) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._clear, submission, result)
-
-    def close(self) -> None:
-        self._threads.shutdown(wait=False)
-
-    def _clear(self, submission: Submission, result: JobResult) -> None:
-        """What the sinks name is opened within what the job's owner may open, wherever links lead by now."""
-        policy = sandbox_policy(self._configuration)
-        sandbox = policy.task(submission.owner) if policy is not None else None
-        confined(sandbox, partial(self._clear_within, submission, result, is_confined=sandbox is not None))
-
-    def _clear_within(self, submission: Submission, result: JobResult, *, is_confined: bool) -> None:
-        finished = result.status is JobStatus.FINISHED
-        left = [
-            f"'{s}': {e}"
-            for s, e in clear(submission.graph, submission.job_id, finished=finished)
-            # Where its owner may not write, no attempt has left anything.
-            if not (is_confined and isinstance(e, PermissionError))
-        ]
-        if left:
-            raise FiresteelError(
-                f"staging of job {submission.job_id} could not be removed: sink {'; sink '.join(left)}"
-            )
-        if result.checkpoint:
-            self._retain(submission, result.checkpoint)
-        elif submission.graph.mode is Mode.STREAMING:
-            remove_tree(job_directory(self._checkpoints, submission.owner, submission.job_id))
-
-    def _retain(self, submission: Submission, directory: str) -> None:
+        graph, owner = submission.graph, submission.owner
+        streams = graph.mode is Mode.STREAMING
+        if not streams and not any(is_staged(s) and s.path is not None for s in graph.sinks):
+            return
+        kept = result.checkpoint
+        args = {
+            "job_id": submission.job_id,
+            "graph": graph.model_dump(mode="json", by_alias=True, exclude_none=True),
+            "finished": result.status is JobStatus.FINISHED,
+            "removed": "" if kept or not streams else job_directory(self._checkpoints, owner, submission.job_id),
+            "retained": kept,
+            "request": retained_request(submission, kept).to_bytes().decode() if kept else "",
+        }
         try:
-            retain(directory, retained_request(submission, directory))
-        except (SavepointError, EnvironmentNotReadyError) as error:
-            # There for Spark, and for a job whose sinks name it as their checkpointLocation.
-            logger.warning("no job can be started from the checkpoint of job %s: %s", submission.job_id, error)
-
-
-def remove_tree(location: str) -> None:
-    """Remove a directory, wherever it is; one that is not there is fine."""
-    if "://" not in location:
-        shutil.rmtree(Path(location), ignore_errors=False) if Path(location).exists() else None
-        return
-    fs, path = fsspec.core.url_to_fs(location)
-    if fs.exists(path):
-        fs.rm(path, recursive=True)
+            refusal = await self._errands.run_often(owner, "clean-up", args, seconds=self._seconds)
+        except TookTooLongError as error:
+            raise FiresteelError(
+                f"the outputs of job {submission.job_id} could not be cleaned up within {self._seconds:g} s: check that the "
+                "places of its sinks answer, or raise execution.checkpointing.timeout"
+            ) from error
+        if refusal:
+            logger.warning("no job can be started from the checkpoint of job %s: %s", submission.job_id, refusal)
 
 
 def retained_request(submission: Submission, directory: str) -> SavepointRequest:

@@ -30,13 +30,18 @@ def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
 
 
 def batches(sink: Sink, spec: AttemptSpec) -> Batches:
+    """What the checkpoint of a sink says."""
+    return batches_at(checkpoint_location(sink, spec), sink.name)
+
+
+def batches_at(checkpoint: str, sink: str) -> Batches:
     """Read a sink's checkpoint. Spark writes what a batch will read before it begins, and a commit after its end.
 
     Raises:
         InvalidPipelineError: it lies on a file system that only Spark can look into.
         EnvironmentNotReadyError: the client of that file system is not installed.
     """
-    location = locate(checkpoint_location(sink, spec), sink.name, {})
+    location = locate(checkpoint, sink, {})
     store = open_store(location)
     # The commits first: a batch that ends in between is then seen as begun, never as committed but not begun.
     committed = _newest(store, f"{location.root}/commits")

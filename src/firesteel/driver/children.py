@@ -142,7 +142,7 @@ def _live(line: socket.socket | None, spawn: dict[str, Any], inherited: Iterable
             os.dup2(null.fileno(), 0)
         while True:
             code = _do(spawn)
-            if line is None or code != 0 or not _clean():
+            if line is None or code != 0 or not _clean(spawn["task"]):
                 break
             following = _next(line)
             if following is None:
@@ -180,10 +180,10 @@ def _do(spawn: dict[str, Any]) -> int:
     return code
 
 
-def _clean() -> bool:
+def _clean(task: str) -> bool:
     """Whether the task that was done has let go of everything that was its own."""
     tasks = importlib.import_module("firesteel.driver.tasks")
-    let_go: bool = tasks.let_go()
+    let_go: bool = tasks.let_go(task)
     if let_go:
         # The directory of the job may go now: nothing here holds on to it.
         os.chdir("/")

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from firesteel.driver import inspect_graph, release, run, training
+from firesteel.driver import errands, inspect_graph, release, run, training
 
 TASKS: dict[str, Callable[[dict[str, Any]], int]] = {
     "attempt": run.main,
+    "errand": errands.main,
     "inspect": inspect_graph.main,
     "release": release.main,
     "train": training.main,
 }
 
-let_go = run.let_go
-"""After a task that ended with 0: whether this process is as if it had never done it, and may do another."""
+_LET_GO: dict[str, Callable[[], bool]] = {"attempt": run.let_go, "errand": errands.let_go}
+
+
+def let_go(task: str) -> bool:
+    """After a task that ended with 0: whether this process is as if it had never done it, and may do another."""
+    return _LET_GO[task]()

@@ -16,6 +16,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -200,9 +201,13 @@ class ClusterEntrypoint:
             sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
             say_what_holds(configuration)
         with starting("driver pool"):
-            python = str(configuration.driver.python) if configuration.driver.python else None
-            make_pool = functools.partial(DriverPool, log=root / "drivers.log")
-            pool = await asyncio.to_thread(functools.partial(make_pool, python=python) if python else make_pool)
+            make_pool = functools.partial(
+                DriverPool,
+                python=str(configuration.driver.python or sys.executable),
+                log=root / "drivers.log",
+                passed=configuration.driver.environment_pass,
+            )
+            pool = await asyncio.to_thread(make_pool)
             opened.push_async_callback(asyncio.to_thread, pool.close)
             files = JobFiles(blobs, private_dir(root / "jobs"))
             executor = LocalAttemptExecutor(configuration, root / "jobs", pool, files)
@@ -220,8 +225,7 @@ class ClusterEntrypoint:
             finished = finished_jobs(configuration, remove_logs)
         with starting("failure enrichers"):
             labels = enrichers(configuration)
-        outputs = OutputCleaner(configuration)
-        opened.callback(outputs.close)
+        outputs = OutputCleaner(configuration, executor.errands)
         return Node(
             configuration=configuration,
             ha=ha,

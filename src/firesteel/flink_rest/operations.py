@@ -239,7 +239,7 @@ async def dispose(context: Context, principal: CallerPrincipal, request: Request
     if body.path is None:
         raise HttpError(400, "Field savepoint-path must not be omitted or be null.")
     trigger_id = body.draw()
-    await context.gateway.dispose_savepoint(body.path, trigger_id)
+    await context.gateway.dispose_savepoint(body.path, trigger_id, owner=principal.submits_as)
     return answer({"request-id": trigger_id})
 
 

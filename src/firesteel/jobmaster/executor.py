@@ -104,7 +104,7 @@ class AttemptExecutor(Protocol):
         """Remove what `prepare_savepoint` left, of a savepoint that will not be taken."""
         ...
 
-    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+    async def dispose_savepoint(self, location: str, *, owner: str = "", resumed: bool = False) -> None:
         """Remove a complete savepoint, and nothing else; see `savepoint.dispose`. Raises SavepointError."""
         ...
 

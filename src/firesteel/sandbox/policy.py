@@ -68,6 +68,13 @@ class SandboxPolicy:
         places = self._places(owner, self.checkpoints, self.savepoints)
         return _with(self.files(owner), shown=real(*shown), own=places)
 
+    def disposal(self, owner: str) -> Sandbox | None:
+        """For the removal of a savepoint on behalf of an admin: also those of others. None: as for `task`."""
+        sandbox = self.task(owner)
+        if sandbox is None:
+            return None
+        return _with(sandbox, own=tuple(p for p in (self.checkpoints, self.savepoints) if p is not None))
+
     def engine(self, owner: str | None, home: Path, work: Path) -> Sandbox:
         """`work` is what the engine may write to in its `home`."""
         own = (*real(work), *self._places(owner, self.checkpoints))

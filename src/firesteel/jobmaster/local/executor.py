@@ -26,22 +26,19 @@ from firesteel.driver.harvest_budget import forget_old_books
 from firesteel.driver.lifecycle import call_off, is_over, kill, spec_of
 from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.driver.watch import ended
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, SavepointError
 from firesteel.files import private_dir
 from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.local import settling
+from firesteel.jobmaster.local.errands import Errands, TookTooLongError
 from firesteel.jobmaster.local.launcher import AttemptLauncher
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.local.settling import AttemptSettling
-from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.jobmaster.together import Together
 from firesteel.processes import ProcessIdentity
-from firesteel.sandbox.thread import confined
-from firesteel.savepoint.dispose import dispose
 from firesteel.savepoint.manifest import SavepointRequest
-from firesteel.savepoint.take import abandon, find, prepare, take
 from firesteel.types import AttemptId, Guard, JobID, certain
 
 T = TypeVar("T")
@@ -54,8 +51,8 @@ CANCEL_SECONDS = 6.0
 """The longest grace after a cancel: what follows must be over ten seconds after the cancel was asked for."""
 DRIVER_TIDY_SECONDS = 15.0
 """How long a driver that has written its result may take to be gone; it ends itself before that."""
-CHECKPOINT_POLL_SECONDS = 0.2
-COPY_THREADS = 4
+LOOK_SECONDS = 60.0
+"""The longest look at a place where a savepoint is, or is to be."""
 LET_GO_POLL_SECONDS = 1.0
 LET_GO_POLLS_A_SECOND = 50
 """The most looks at drivers of earlier leaders, however many there are."""
@@ -85,8 +82,8 @@ class LocalAttemptExecutor:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="attempts")
         # Apart, so that starts which hang, or a slow object store, never keep a cancel waiting (I10).
         self._urgent = ThreadPoolExecutor(THREADS, thread_name_prefix="attempt-ends")
-        # Large states on slow stores keep a thread for long.
-        self._copies = ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="savepoints")
+        self.errands = Errands(configuration, self._processes)
+        self._patience = configuration.checkpointing.timeout
         self._together = Together(self._threads)
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
         self._bell = Bell(self._processes.root, self._heard)
@@ -103,6 +100,7 @@ class LocalAttemptExecutor:
         """Begin to listen to drivers. Without it their ends are noticed by the end of their processes only."""
         await self._run(private_dir, self._processes.root)
         await self._run(forget_old_books, self._processes.root)
+        await self._run(self.errands.forget_old_answers)
         self._bell.open()
 
     async def warm_up(self) -> None:
@@ -115,7 +113,7 @@ class LocalAttemptExecutor:
         await self._run(self._processes.let_go)
         self._threads.shutdown(wait=False)
         self._urgent.shutdown(wait=False)
-        self._copies.shutdown(wait=False, cancel_futures=True)
+        self.errands.close()
 
     # -- starting -------------------------------------------------------------------------------------------------
 
@@ -335,46 +333,69 @@ class LocalAttemptExecutor:
         """
         directory = self._processes.directory(attempt)
         spec = await self._run(spec_of, directory)
-        begun: dict[str, int] | None = None
-        while True:
-            over = await self._run(is_over, directory)
-            found = {sink.name: await self._run(checkpoints.batches, sink, spec) for sink in spec.graph.sinks}
-            if begun is None:
-                begun = {name: b.begun for name, b in found.items()}
-            if all(found[name].committed >= batch for name, batch in begun.items()):
-                return {name: b.committed for name, b in found.items()}
-            if over:
-                raise FiresteelError(
-                    f"attempt {attempt} ended before the batch that it was at was committed; ask again when the job runs"
-                )
-            await asyncio.sleep(CHECKPOINT_POLL_SECONDS)
+        locations = {sink.name: checkpoints.checkpoint_location(sink, spec) for sink in spec.graph.sinks}
+        args = {"attempt": str(directory.root), "name": str(attempt), "checkpoints": locations}
+        try:
+            batches: dict[str, int] = await self.errands.run(
+                spec.owner, "checkpoint", args, seconds=self._patience, shown=(directory.root,)
+            )
+        except TookTooLongError as error:
+            raise FiresteelError(
+                f"the batch that attempt {attempt} is at was not committed within {self._patience:g} s, or its checkpoints "
+                "cannot be read: check the job, or raise execution.checkpointing.timeout"
+            ) from error
+        return batches
 
     async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
         """See AttemptExecutor."""
-        await self._copy(self._for(owner, partial(prepare, location, request)))
+        await self._at(location, owner, "prepare", request=request.to_bytes().decode(), seconds=LOOK_SECONDS)
 
     async def savepoint(
         self, location: str, attempt: AttemptId | None, *, stopped: bool = False, owner: str = ""
     ) -> dict[str, int]:
         """See AttemptExecutor. The driver is not asked: what it has committed is in its checkpoints."""
+        batches: dict[str, int]
         if attempt is None and not stopped:
-            return (await self._copy(self._for(owner, partial(find, location)))).batches
-        directory = self._processes.directory(attempt) if attempt is not None else None
-        alive = None if directory is None else lambda: not is_over(directory)
-        shown = () if directory is None else (directory.root,)
-        return (await self._copy(self._for(owner, partial(take, location, alive=alive), *shown))).batches
+            batches = await self._at(location, owner, "batches", seconds=LOOK_SECONDS)
+            return batches
+        root = self._processes.directory(attempt).root if attempt is not None else None
+        batches = await self._at(
+            location, owner, "take", attempt=str(root or ""), shown=(root,) if root is not None else ()
+        )
+        return batches
 
     async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
         """See AttemptExecutor."""
-        return (await self._copy(self._for(owner, partial(find, location)))).sizes
+        sizes: dict[str, int] = await self._at(location, owner, "sizes", seconds=LOOK_SECONDS)
+        return sizes
 
     async def abandon_savepoint(self, location: str, *, owner: str = "") -> None:
         """See AttemptExecutor."""
-        await self._copy(self._for(owner, partial(abandon, location)))
+        await self._at(location, owner, "abandon", seconds=LOOK_SECONDS)
 
-    async def dispose_savepoint(self, location: str, *, resumed: bool = False) -> None:
+    async def dispose_savepoint(self, location: str, *, owner: str = "", resumed: bool = False) -> None:
         """See AttemptExecutor."""
-        await self._copy(partial(dispose, location, resumed=resumed))
+        await self._at(location, owner, "dispose", resumed=resumed)
+
+    async def _at(
+        self,
+        location: str,
+        owner: str,
+        work: str,
+        *,
+        seconds: float | None = None,
+        shown: tuple[Path, ...] = (),
+        **args: Any,
+    ) -> Any:
+        """What `work` at `location`, the place of a savepoint, comes to."""
+        patience = min(seconds, self._patience) if seconds is not None else self._patience
+        try:
+            return await self.errands.run(owner, work, {"location": location, **args}, seconds=patience, shown=shown)
+        except TookTooLongError as error:
+            raise SavepointError(
+                f"the savepoint {location} did not get done within {patience:g} s: check that the place answers and has no "
+                "pipes in it, or raise execution.checkpointing.timeout"
+            ) from error
 
     async def progress(self, attempt: AttemptId) -> dict[str, Any]:
         """See AttemptExecutor; `query_runs` has the run id of each streaming query by sink."""
@@ -415,22 +436,10 @@ class LocalAttemptExecutor:
         self._seen_off.discard(attempt)
         await self._run(self._settling.forget, attempt)
 
-    def _for(self, owner: str, function: Callable[[], T], *shown: Path) -> Callable[[], T]:
-        """`function`, which opens what a caller names, within what `owner` may open."""
-
-        def call() -> T:
-            policy = sandbox_policy(self._configuration)
-            return confined(policy.task(owner, *shown) if policy is not None else None, function)
-
-        return call
-
     # -- small things ---------------------------------------------------------------------------------------------
 
     async def _run_urgently(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._urgent, partial(function, *args))
-
-    async def _copy(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._copies, partial(function, *args))
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""

@@ -1,0 +1,140 @@
+"""Work on places that a caller names, as the task of a process that can be killed: savepoints, checkpoints, staging of sinks.
+
+Whoever waits for a pipe, or for a file server that is gone, waits here and not in the node. The kernel ends the process when
+the errand's time is over, also when the node is gone by then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from firesteel.driver import foreign_files
+from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.checkpoints import batches_at
+from firesteel.driver.lifecycle import is_over
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.jobgraph.model import JobGraph
+from firesteel.savepoint.dispose import dispose
+from firesteel.savepoint.manifest import SavepointRequest
+from firesteel.savepoint.retained import retain
+from firesteel.savepoint.take import abandon, find, prepare, take
+from firesteel.sinks.graph import clear
+
+CHECKPOINT_POLL_SECONDS = 0.2
+_END_WITH_PARENT = 1
+
+
+def main(args: dict[str, Any]) -> int:
+    """Carries out the errand `work`, and prints what came of it as the last line."""
+    if not args["kept"]:
+        _end_with_the_node()
+    signal.alarm(args["seconds"])
+    try:
+        answer = {"result": foreign_files.call(lambda: _WORK[args["work"]](args))}
+    except (FiresteelError, OSError) as error:
+        answer = {"error": type(error).__name__, "message": str(error) or type(error).__name__}
+    except Exception as error:  # whatever a library makes of what a caller named
+        answer = {"error": "FiresteelError", "message": f"{type(error).__name__}: {error}"[:1000]}
+    signal.alarm(0)
+    sys.stdout.write(f"\n{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def let_go() -> bool:
+    return True
+
+
+def result_of(answer: Mapping[str, Any]) -> Any:
+    """In the node: what an errand came to. Raises what it raised."""
+    if "error" not in answer:
+        return answer["result"]
+    kinds = (k for k in (SavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])
+    raise next(kinds, FiresteelError)(answer["message"])
+
+
+def _end_with_the_node() -> None:
+    """The parent ends with the node."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def _prepare(args: Mapping[str, Any]) -> None:
+    prepare(args["location"], SavepointRequest.from_bytes(args["request"].encode(), args["location"]))
+
+
+def _take(args: Mapping[str, Any]) -> dict[str, int]:
+    directory = AttemptDirectory(Path(args["attempt"])) if args["attempt"] else None
+    alive = None if directory is None else lambda: not is_over(directory)
+    return take(args["location"], alive=alive).batches
+
+
+def _checkpoint(args: Mapping[str, Any]) -> dict[str, int]:
+    directory = AttemptDirectory(Path(args["attempt"]))
+    begun: dict[str, int] | None = None
+    while True:
+        over = is_over(directory)
+        seen = {name: batches_at(location, name) for name, location in args["checkpoints"].items()}
+        if begun is None:
+            begun = {name: b.begun for name, b in seen.items()}
+        if all(seen[name].committed >= batch for name, batch in begun.items()):
+            return {name: b.committed for name, b in seen.items()}
+        if over:
+            raise FiresteelError(
+                f"attempt {args['name']} ended before the batch that it was at was committed; ask again when the job runs"
+            )
+        time.sleep(CHECKPOINT_POLL_SECONDS)
+
+
+def _clean_up(args: Mapping[str, Any]) -> str:
+    """After a job: staging and commit records of batch sinks, the checkpoint of a stream. Returns what could not be noted."""
+    graph = JobGraph.model_validate(args["graph"])
+    left = [
+        f"'{sink}': {error}"
+        for sink, error in clear(graph, args["job_id"], finished=args["finished"])
+        # Where its owner may not write, no attempt has left anything.
+        if not (args["confined"] and isinstance(error, PermissionError))
+    ]
+    if left:
+        raise FiresteelError(f"staging of job {args['job_id']} could not be removed: sink {'; sink '.join(left)}")
+    if args["removed"]:
+        remove_tree(args["removed"])
+    if args["retained"]:
+        try:
+            retain(args["retained"], SavepointRequest.from_bytes(args["request"].encode(), args["retained"]))
+        except (SavepointError, EnvironmentNotReadyError) as error:
+            # There for Spark, and for a job whose sinks name it as their checkpointLocation.
+            return str(error)
+    return ""
+
+
+def remove_tree(location: str) -> None:
+    """Remove a directory, wherever it is; one that is not there is fine."""
+    if "://" not in location:
+        shutil.rmtree(Path(location), ignore_errors=False) if Path(location).exists() else None
+        return
+    fs, path = fsspec.core.url_to_fs(location)
+    if fs.exists(path):
+        fs.rm(path, recursive=True)
+
+
+_WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "prepare": _prepare,
+    "take": _take,
+    "batches": lambda args: find(args["location"]).batches,
+    "sizes": lambda args: find(args["location"]).sizes,
+    "abandon": lambda args: abandon(args["location"]),
+    "dispose": lambda args: dispose(args["location"], resumed=args["resumed"]),
+    "checkpoint": _checkpoint,
+    "clean-up": _clean_up,
+}

@@ -1,0 +1,155 @@
+"""What a caller names is opened by a process of the owner, in the owner's sandbox and for a limited time; never by the node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import os
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from firesteel.config import Configuration
+from firesteel.driver.errands import result_of
+from firesteel.driver.pool import DriverProcess
+from firesteel.errors import FiresteelError
+from firesteel.files import private_dir, tail
+from firesteel.jobmaster.local.processes import AttemptProcesses
+from firesteel.jobmaster.sandboxing import sandbox_policy
+from firesteel.sandbox.rules import Sandbox
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 16
+EACH = 4
+"""Of one owner: who names places that never answer keeps only their own waiting."""
+GRACE_SECONDS = 5.0
+"""The kernel ends the process in time; this is for one that it cannot end, or that nobody could report."""
+DAY = 86_400.0
+_ANSWER_BYTES = 1 << 20
+
+
+class TookTooLongError(FiresteelError):
+    """The process was ended."""
+
+
+class Errands:
+    """Runs errands of owners; see `driver.errands` for what they can be."""
+
+    def __init__(self, configuration: Configuration, processes: AttemptProcesses) -> None:
+        self._configuration = configuration
+        self._processes = processes
+        self._answers = processes.root / ".errands"
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._owners: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        # A fork takes a moment; nobody waits in a thread for the errand itself.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="errands")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    def _sandbox(self, owner: str, work: str, *shown: Path) -> Sandbox | None:
+        """None: nothing is kept from this owner, or there is no sandbox."""
+        policy = sandbox_policy(self._configuration)
+        if policy is None:
+            return None
+        return policy.disposal(owner) if work == "dispose" else policy.task(owner, *shown)
+
+    async def run(
+        self, owner: str, work: str, args: Mapping[str, Any], *, seconds: float, shown: tuple[Path, ...] = ()
+    ) -> Any:
+        """What `work` comes to, in a process of its own that ends with the node. `shown`: files of the node that it reads.
+
+        Raises:
+            TookTooLongError: The process was ended after `seconds`.
+            FiresteelError: What went wrong there.
+        """
+        sandbox = await self._in_thread(partial(self._sandbox, owner, work, *shown))
+        async with self._turn(owner):
+            return await self._run(work, args, seconds, sandbox, kept=False)
+
+    async def run_often(self, owner: str, work: str, args: Mapping[str, Any], *, seconds: float) -> Any:
+        """As `run`, in a process that goes on to other tasks and is confined where it opens what is named: for what most jobs
+        need. Once begun it goes on, also without the node."""
+        sandbox = await self._in_thread(partial(self._sandbox, owner, work))
+        async with self._turn(owner):
+            return await self._run(work, {**args, "confined": sandbox is not None}, seconds, sandbox, kept=True)
+
+    async def _run(
+        self, work: str, args: Mapping[str, Any], seconds: float, sandbox: Sandbox | None, *, kept: bool
+    ) -> Any:
+        answer = self._answers / uuid.uuid4().hex
+        errand = {**args, "work": work, "seconds": math.ceil(seconds), "kept": kept}
+        process: DriverProcess | None = None
+        try:
+            process = await self._in_thread(partial(self._start, errand, answer, sandbox))
+            try:
+                async with asyncio.timeout(math.ceil(seconds) + GRACE_SECONDS):
+                    # Shielded: cancelling the wrapper would cancel the pool's own future.
+                    status = (await asyncio.shield(asyncio.wrap_future(process.exited))).status
+            except TimeoutError:
+                status = -signal.SIGALRM
+            if status == -signal.SIGALRM:
+                raise TookTooLongError(f"it was ended after {seconds:g} s")
+            return result_of(await self._in_thread(partial(_read, answer, status)))
+        finally:
+            # One that is kept may be at another task by now.
+            if process is not None and not kept and not process.exited.done():
+                process.process.signal(signal.SIGKILL)
+            with contextlib.suppress(RuntimeError):  # closed: whoever opens next removes it
+                self._threads.submit(answer.unlink, missing_ok=True)
+
+    def _start(self, errand: Mapping[str, Any], answer: Path, sandbox: Sandbox | None) -> DriverProcess:
+        private_dir(self._answers)
+        return self._processes.pool().spawn(
+            "errand",
+            errand,
+            stdout=answer,
+            stderr=answer,
+            cwd=Path("/"),
+            reusable=errand["kept"],
+            sandbox=sandbox,
+            timeout=self._configuration.driver.start_timeout,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, owner: str) -> AsyncIterator[None]:
+        share, waiting = self._owners.get(owner) or (asyncio.Semaphore(EACH), 0)
+        self._owners[owner] = (share, waiting + 1)
+        try:
+            async with share, self._places:
+                yield
+        finally:
+            share, waiting = self._owners.pop(owner)
+            if waiting > 1:
+                self._owners[owner] = (share, waiting - 1)
+
+    async def _in_thread(self, function: partial[Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def forget_old_answers(self) -> None:
+        """Of nodes that died meanwhile."""
+        with contextlib.suppress(OSError):
+            for file in self._answers.iterdir():
+                if time.time() - file.stat().st_mtime > DAY:
+                    file.unlink(missing_ok=True)
+
+
+def _read(answer: Path, status: int | None) -> dict[str, Any]:
+    text = tail(answer, lines=20, limit=_ANSWER_BYTES)
+    try:
+        answered = json.loads(text.rpartition("\n")[2])
+        if status == 0 and isinstance(answered, dict):
+            return answered
+    except ValueError:
+        pass
+    ending = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
+    raise FiresteelError(f"the process ended {ending} and left no answer{os.linesep + text if text else ''}")
