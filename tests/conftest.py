@@ -28,6 +28,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.processes import ProcessIdentity, end
 from firesteel.types import new_job_id
+from tests.support.engine_shape import SHAPE
 from tests.support.job_directory import JobDirectory, JobRecord, JobsDirectory
 from tests.support.lone_job import LoneJob
 
@@ -235,13 +236,11 @@ class Cluster:
 def configuration() -> Configuration:
     root = os.environ[ROOT]
     overrides = {
+        **SHAPE,
         "data.dir": root,
-        "engine.master": "local[2]",
         # The tests' writes are tiny: 200 shuffle partitions would be most of the time.
         "spark.sql.shuffle.partitions": "4",
         "engine.start-timeout": "180 s",
-        # Jobs of the tests sleep by calling Java, which takes no processor and no Python worker.
-        "spark.sql.restrictedMode.enabled": "false",
     }
     return load_configuration(
         overrides=overrides, environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.attacks.attacked_node import UNLIMITED, AttackedNode, Caller, until
+from tests.support.engine_shape import QUICK_JAVA
 
 from firesteel.engines.record import EngineDirectory
 
@@ -39,7 +40,13 @@ def run(caller: Caller, program: bytes) -> str:
 
 def test_tables_and_global_views_of_one_owner_are_not_there_for_another(tmp_path: Path) -> None:
     """S22: the same owner finds them, so it is the engine that keeps them apart."""
-    overrides = {"engine.master": "local[1]", "engine.memory": "512m", "engine.reuse": "false", **UNLIMITED}
+    overrides = {
+        "engine.master": "local[1]",
+        "engine.jvm-options": QUICK_JAVA,
+        "engine.memory": "512m",
+        "engine.reuse": "false",
+        **UNLIMITED,
+    }
     with AttackedNode(tmp_path / "state", overrides) as node, node.people() as people:
         run(people.alice, LEAVE)
         assert run(people.alice, LOOK).splitlines() == ["global_temp.left canary", "default.kept canary"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.attacks.attacked_node import UNLIMITED, AttackedNode, Caller, People, until
+from tests.support.engine_shape import QUICK_JAVA
 
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
@@ -154,6 +155,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     data.mkdir()
     overrides = {
         "engine.master": "local[1]",
+        "engine.jvm-options": QUICK_JAVA,
         "engine.memory": "640m",
         "engine.reuse": "false",
         "security.sandbox": "landlock",

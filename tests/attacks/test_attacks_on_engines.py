@@ -32,6 +32,7 @@ from tests.attacks.attacked_node import (
 )
 from tests.attacks.canaries import ENVIRONMENT, MARK, canary
 from tests.attacks.test_attacks_by_queries import RUNNING, SPELLED_OTHERWISE
+from tests.support.engine_shape import QUICK_JAVA
 
 from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.gateway import connection, connection_file
@@ -96,7 +97,13 @@ class Working:
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Working]:
     root = tmp_path_factory.mktemp("engines")
-    overrides = {"engine.master": "local[1]", "engine.memory": "512m", "engine.reuse": "false", **UNLIMITED}
+    overrides = {
+        "engine.master": "local[1]",
+        "engine.jvm-options": QUICK_JAVA,
+        "engine.memory": "512m",
+        "engine.reuse": "false",
+        **UNLIMITED,
+    }
     # Short: it stands several times in a name, and names have 200 characters at most.
     mark = Path(tempfile.mkdtemp(prefix="fs-")) / "m"
     names = {

@@ -121,7 +121,7 @@ def test_a_document_that_is_not_kept_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 def test_the_document_is_kept_for_long(tmp_path: Path) -> None:
     """The same with more examples of each operation; more still would be most of what CI has."""
     drawn = Drawn(FlinkWorld(tmp_path))

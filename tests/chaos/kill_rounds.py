@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.client import NodeError, NodeGoneError, NodeProcess, eventually
+from tests.support.engine_shape import SHAPE
 
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
@@ -150,9 +151,8 @@ class Rounds:
         self.say = say
         self.report = Report()
         self.options = {
+            **SHAPE,
             "data.dir": str(root / "data"),
-            "engine.master": "local[2]",
-            "spark.sql.restrictedMode.enabled": "false",
             "engine.max": "1",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.retainedJobs": "200",

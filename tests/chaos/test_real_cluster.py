@@ -14,6 +14,7 @@ import pytest
 from tests.chaos import kill_rounds
 from tests.chaos.client import NodeError, NodeGoneError, NodeProcess, eventually
 from tests.chaos.kill_rounds import Feeder, batch_graph, ids_in, stream_graph
+from tests.support.engine_shape import SHAPE
 
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
@@ -36,9 +37,8 @@ class RealCluster:
     def start(self, **options: str) -> NodeProcess:
         node = NodeProcess(
             {
+                **SHAPE,
                 "data.dir": str(self.root / "data"),
-                "engine.master": "local[2]",
-                "spark.sql.restrictedMode.enabled": "false",
                 "engine.max": "1",
                 "spark.sql.shuffle.partitions": "2",
                 "high-availability.lease-duration": f"{LEASE:g} s",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster
+from tests.support.engine_shape import environment
 
 from firesteel.cli import exit_codes
 
@@ -62,8 +62,7 @@ def own_cluster(data_dir: Path) -> Iterator[Firesteel]:
 @contextlib.contextmanager
 def commands(data_dir: Path) -> Iterator[Firesteel]:
     started: list[subprocess.Popen[str]] = []
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
-    environment |= {"FIRESTEEL_DATA_DIR": str(data_dir), "FIRESTEEL_ENGINE_MASTER": "local[2]"}
+    environ = environment(data_dir)
 
     def start(*args: str) -> subprocess.Popen[str]:
         child = subprocess.Popen(
@@ -71,7 +70,7 @@ def commands(data_dir: Path) -> Iterator[Firesteel]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=environ,
             start_new_session=True,
         )
         started.append(child)

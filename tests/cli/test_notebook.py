@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.test_cli_run import Firesteel, commands, finish
 from tests.conftest import Cluster
+from tests.support.engine_shape import environment
 
 from firesteel.cli.options import Given
 from firesteel.client.discovery import connect
@@ -48,13 +48,11 @@ def shell(cluster: Cluster) -> Iterator[Firesteel]:
 
 
 def python(program: str, cluster: Cluster, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
-    environment |= {"FIRESTEEL_DATA_DIR": str(cluster.configuration.data.dir), "FIRESTEEL_ENGINE_MASTER": "local[2]"}
     return subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment(cluster.configuration.data.dir),
         cwd=cwd,
         timeout=120,
         check=False,

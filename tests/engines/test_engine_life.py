@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Cluster
 from tests.driver.test_attempts import files, ids, job, python
+from tests.support.engine_shape import SHAPE
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.java import class_path, find_java, module_options, spark_home
@@ -39,10 +40,8 @@ import time; time.sleep(600)
 
 
 def own(configuration: Configuration, tmp_path: Path, **more: str) -> Configuration:
-    # Jobs of these tests sleep by calling Java.
-    sleeping = {"spark.sql.restrictedMode.enabled": "false"}
     return load_configuration(
-        overrides={"data.dir": str(tmp_path / "data"), "engine.master": "local[2]", **sleeping, **more},
+        overrides={**SHAPE, "data.dir": str(tmp_path / "data"), **more},
         environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")},
     )
 

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Cluster
 from tests.driver.test_attempts import job, python
 from tests.needs import jars
+from tests.support.engine_shape import QUICK_JAVA
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptState
@@ -33,6 +34,7 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configuration]:
         overrides={
             "data.dir": str(tmp_path_factory.mktemp("delta")),
             "engine.master": "local[2]",
+            "engine.jvm-options": QUICK_JAVA,
             "spark.jars": ",".join(str(j) for j in found),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

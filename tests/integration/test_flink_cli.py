@@ -14,6 +14,7 @@ import httpx
 import pytest
 from tests.chaos.rest_node import RestNode
 from tests.needs import ROOT, missing
+from tests.support.engine_shape import QUICK_JAVA
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.job import JobClient
@@ -38,7 +39,9 @@ def flink_jars() -> Path:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestNode]:
     flink_jars()
-    with RestNode(tmp_path_factory.mktemp("flink-cli"), {"engine.master": "local[2]"}) as started:
+    with RestNode(
+        tmp_path_factory.mktemp("flink-cli"), {"engine.master": "local[2]", "engine.jvm-options": QUICK_JAVA}
+    ) as started:
         yield started
 
 

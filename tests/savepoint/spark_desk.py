@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster, graph_of
 from tests.savepoint.fake_query import files_below
+from tests.support.engine_shape import SHAPE
 
 from firesteel.config import load_configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
@@ -197,12 +198,10 @@ async def desk(cluster: Cluster, root: Path) -> AsyncIterator[Desk]:
     """A cluster of one node, on the engine of all tests."""
     await asyncio.to_thread(cluster.engine)
     overrides = {
+        **SHAPE,
         "data.dir": str(cluster.configuration.data.dir),
-        "engine.master": "local[2]",
         "engine.max": "1",
         "spark.sql.shuffle.partitions": "4",
-        # As the engine of all tests was started, which else would not be the one that fits.
-        "spark.sql.restrictedMode.enabled": "false",
         "high-availability.type": "none",
         "high-availability.cluster-id": f"savepoints-{uuid.uuid4().hex[:8]}",
         "state.checkpoints.dir": str(root / "checkpoints"),

@@ -42,6 +42,8 @@ TOKEN_COMMAND = (
 ABILITIES = frozenset({"kill", "pause", "terminate", "processes", "limits", "command", "clients", "bad-clients"})
 OPTIONS = {
     "engine.master": "local[2]",
+    # An engine that lives for one game: what Java's second compiler costs, it would not earn back.
+    "engine.jvm-options": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "engine.max": "1",
     "engine.slots": "16",
     # A machine that is busy is no fault.
