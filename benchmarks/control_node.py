@@ -31,7 +31,7 @@ from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import Health
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission, digest_of
@@ -61,8 +61,8 @@ class Engines:
 
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None: ...
 
-    async def health(self, record: EngineRecord) -> Health:
-        return Health.WELL
+    async def health(self, record: EngineRecord) -> EngineHealth:
+        return EngineHealth.WELL
 
     async def last_words(self, record: EngineRecord) -> str:
         return ""

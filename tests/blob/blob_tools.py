@@ -16,7 +16,7 @@ import pytest
 
 from firesteel.blob.keys import BlobKey
 from firesteel.blob.store import BlobStore
-from firesteel.blob.upload import Upload
+from firesteel.blob.upload import IncomingBlob
 
 T = TypeVar("T")
 STEPS = ("open", "write", "fsync", "rename", "replace", "unlink", "lstat", "utime", "mkdir", "listdir", "pread", "stat")
@@ -73,8 +73,8 @@ def all_files(root: Path) -> list[str]:
     return sorted(str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir())
 
 
-def finished_upload(directory: Path, content: bytes, when: float) -> Upload:
-    upload = Upload(directory)
+def finished_upload(directory: Path, content: bytes, when: float) -> IncomingBlob:
+    upload = IncomingBlob(directory)
     upload.write(content)
     upload.finish(when)
     return upload

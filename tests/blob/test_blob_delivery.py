@@ -14,7 +14,7 @@ import pytest
 from tests.blob.blob_tools import all_files, chunks, key_of, read, with_store
 
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.blob.shelf import PIECE, Handle
+from firesteel.blob.shelf import PIECE, OpenBlob
 from firesteel.blob.store import BlobStore
 from firesteel.errors import BlobNotFoundError, StoreFailingError
 
@@ -141,14 +141,14 @@ def test_directory_that_was_made_a_link_is_not_written_through(tmp_path: Path) -
 def test_again_is_cheap_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tmp_path / "job"
     reads = 0
-    real = Handle.read
+    real = OpenBlob.read
 
-    def counted(self: Handle, count: int, offset: int) -> bytes:
+    def counted(self: OpenBlob, count: int, offset: int) -> bytes:
         nonlocal reads
         reads += 1
         return real(self, count, offset)
 
-    monkeypatch.setattr(Handle, "read", counted)
+    monkeypatch.setattr(OpenBlob, "read", counted)
 
     async def work(store: BlobStore) -> None:
         path = await delivered(store, job)

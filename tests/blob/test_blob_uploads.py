@@ -17,7 +17,7 @@ from tests.blob.blob_tools import Clock, all_files, chunks, key_of, read, stored
 from firesteel.blob.keys import BlobKey
 from firesteel.blob.shelf import PIECE
 from firesteel.blob.store import BlobStore
-from firesteel.blob.upload import Upload
+from firesteel.blob.upload import IncomingBlob
 from firesteel.errors import BlobNotFoundError
 
 WRITER = textwrap.dedent(
@@ -127,15 +127,15 @@ def test_cancellation_while_a_thread_writes_waits_for_it_and_leaves_nothing(
 
     async def work(store: BlobStore) -> None:
         loop = asyncio.get_running_loop()
-        real = getattr(Upload, step)
+        real = getattr(IncomingBlob, step)
 
-        def slow(self: Upload, *args: object) -> object:
+        def slow(self: IncomingBlob, *args: object) -> object:
             loop.call_soon_threadsafe(upload.cancel)
             cancelled = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)  # the loop has gone on
             cancelled.result(60)
             return real(self, *args)
 
-        monkeypatch.setattr(Upload, step, slow)
+        monkeypatch.setattr(IncomingBlob, step, slow)
         upload = asyncio.create_task(store.put(chunks(b"x" * PIECE, b"y"), owner="ada"))
         with pytest.raises(asyncio.CancelledError):
             await upload

@@ -15,7 +15,7 @@ from firesteel_chaos import rounds
 from firesteel_chaos.controlled import ChaosError, ControlledCluster
 from firesteel_chaos.faults import ABILITIES, TABLE, Fault, NoTargetError, Strike, World, fault, playable, select
 from firesteel_chaos.history import Event, History
-from firesteel_chaos.rounds import Player, Round, Shape, Step, plan
+from firesteel_chaos.rounds import Player, Round, RoundShape, Step, plan
 
 ALL = (*TABLE, *zookeeper_faults(cast("Any", None)), *postgresql_faults(cast("Any", None)))
 
@@ -35,7 +35,7 @@ def test_a_plan_is_a_function_of_its_seed() -> None:
     assert first == list(itertools.islice(plan(7, TABLE, lease=4), 60))
     assert first != list(itertools.islice(plan(8, TABLE, lease=4), 60))
     assert first[:20] == list(itertools.islice(plan(7, TABLE, lease=4), 20))
-    assert {r.shape for r in first} == set(Shape)
+    assert {r.shape for r in first} == set(RoundShape)
     assert [r.number for r in first] == list(range(1, 61))
 
 
@@ -52,7 +52,7 @@ def test_every_fault_comes_before_one_comes_again_and_lasts_as_long_as_it_says()
 
 def test_one_fault_is_played_alone() -> None:
     only = select(TABLE, ["F1/kill-leader"])
-    assert {r.shape for r in itertools.islice(plan(1, only, lease=4), 20)} == {Shape.ALONE}
+    assert {r.shape for r in itertools.islice(plan(1, only, lease=4), 20)} == {RoundShape.ALONE}
 
 
 def test_words_that_name_no_fault_are_refused() -> None:
@@ -120,10 +120,10 @@ class Table:
         monkeypatch.setattr(rounds, "answers", lambda _: self.answering)
         monkeypatch.setattr(rounds, "RECOVERY_SECONDS", 0.2)
 
-    def play(self, shape: Shape, *, control: bool = False, target: bool = True) -> list[Event]:
+    def play(self, shape: RoundShape, *, control: bool = False, target: bool = True) -> list[Event]:
         faults = [example("a", self.happened, target=target), example("b", self.happened)]
         world = World(cast("ControlledCluster", self.cluster), self.history, Path(), random.Random(0))
-        steps = tuple(Step(each.key, 0, 0) for each in (faults if shape is not Shape.ALONE else faults[:1]))
+        steps = tuple(Step(each.key, 0, 0) for each in (faults if shape is not RoundShape.ALONE else faults[:1]))
         player = Player(world, faults, control=control, sleep=lambda _: None)
         self.back = player.play(Round(1, 1, shape, steps, 0))
         return self.history.events()
@@ -137,7 +137,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
 
 
 def test_a_fault_is_written_down_before_it_happens_and_healed_after(table: Table) -> None:
-    events = table.play(Shape.ALONE)
+    events = table.play(RoundShape.ALONE)
     assert [e.kind for e in events] == ["round", "fault", "healed", "recovered"]
     assert events[1].data | {"target": "n1", "jobs": ["job"], "name": "F1", "harms": ["nodes"]} == events[1].data
     assert table.happened == ["a injected", "a healed", "a checked", "a cleaned"]
@@ -145,37 +145,37 @@ def test_a_fault_is_written_down_before_it_happens_and_healed_after(table: Table
 
 
 def test_a_pair_lasts_together(table: Table) -> None:
-    table.play(Shape.PAIR)
+    table.play(RoundShape.PAIR)
     assert table.happened[:4] == ["a injected", "b injected", "b healed", "a healed"]
 
 
 def test_one_after_the_other_in_recovery(table: Table) -> None:
-    table.play(Shape.IN_RECOVERY)
+    table.play(RoundShape.IN_RECOVERY)
     assert table.happened[:4] == ["a injected", "a healed", "b injected", "b healed"]
 
 
 def test_a_control_run_injects_nothing(table: Table) -> None:
-    events = table.play(Shape.PAIR, control=True)
+    events = table.play(RoundShape.PAIR, control=True)
     assert [e.kind for e in events] == ["round", "recovered"]
     assert events[0]["control"] is True
     assert table.happened == []
 
 
 def test_a_fault_without_target_is_skipped_and_the_other_one_played(table: Table) -> None:
-    events = table.play(Shape.PAIR, target=False)
+    events = table.play(RoundShape.PAIR, target=False)
     assert [e.kind for e in events] == ["round", "skipped", "fault", "healed", "recovered"]
     assert table.happened == ["b injected", "b healed", "b checked", "b cleaned"]
 
 
 def test_a_node_that_died_is_started_when_the_round_ends(table: Table) -> None:
     table.cluster.node.alive = False
-    table.play(Shape.ALONE)
+    table.play(RoundShape.ALONE)
     assert table.cluster.node.starts == 1
 
 
 def test_a_cluster_that_does_not_come_back_is_a_violation(table: Table) -> None:
     table.answering = False
-    events = table.play(Shape.ALONE)
+    events = table.play(RoundShape.ALONE)
     assert not table.back
     assert [e["seconds"] for e in events if e.kind == "recovered"] == [None]
     assert [(e["held"], e["invariant"]) for e in events if e.kind == "expectation"] == [(False, "I9")]

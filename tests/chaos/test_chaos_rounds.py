@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 from firesteel.client.cluster import ClusterClient
 from firesteel_chaos import invariants
-from firesteel_chaos.cluster import LocalCluster
+from firesteel_chaos.cluster import StagedCluster
 from firesteel_chaos.controlled import answers, leader_of, leading_node
 from firesteel_chaos.game import Game, play
 from firesteel_chaos.history import Event
@@ -38,7 +38,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
     cluster = stage.cluster
-    assert isinstance(cluster, LocalCluster)
+    assert isinstance(cluster, StagedCluster)
     until(lambda: answers(cluster), "nobody leads")
     first = leader_of(cluster)
     assert first is not None
@@ -71,7 +71,7 @@ def test_nodes_are_killed_paused_and_cut_off(stage: Stage) -> None:
 
 
 def test_records_are_put_into_the_store_behind_the_clusters_back(stage: Stage) -> None:
-    assert isinstance(stage.cluster, LocalCluster)
+    assert isinstance(stage.cluster, StagedCluster)
     records = open_records(stage.cluster.configuration)
     assert records is not None
     records.put("parked/nobody/graphs", b"one")
@@ -115,7 +115,7 @@ def test_a_game_with_faults_holds_and_its_control_run_too(stage: Stage, tmp_path
 @pytest.mark.sample
 def test_a_game_on_a_cluster_that_is_described(stage: Stage, tmp_path: Path) -> None:
     cluster = stage.cluster
-    assert isinstance(cluster, LocalCluster)
+    assert isinstance(cluster, StagedCluster)
     until(lambda: answers(cluster), "nobody leads")
     (tmp_path / "token").write_text(cluster.token)
     nodes = [

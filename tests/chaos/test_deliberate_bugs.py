@@ -21,7 +21,7 @@ from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
 from firesteel.jobmaster.plan import launch_options, shared_engine_spec
 from firesteel.types import JobID
-from firesteel_chaos.cluster import OPTIONS, LocalCluster
+from firesteel_chaos.cluster import OPTIONS, StagedCluster
 from firesteel_chaos.controlled import ControlledNode
 from firesteel_chaos.history import History
 from firesteel_chaos.invariants import Bounds, Violation, check
@@ -65,7 +65,7 @@ class Scene:
         if crash is not None:
             environment["FIRESTEEL_CHAOS_CRASH"] = crash
             environment["FIRESTEEL_CHAOS_CRASH_ONCE"] = str(self.root / "crashed")
-        self.cluster = LocalCluster(
+        self.cluster = StagedCluster(
             root,
             nodes=nodes,
             lease=3.0,

@@ -37,7 +37,7 @@ from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import JobID
-from firesteel_chaos.cluster import LocalCluster
+from firesteel_chaos.cluster import StagedCluster
 from firesteel_chaos.history import History
 from firesteel_chaos.invariants import Bounds, check
 from firesteel_chaos.observer import Observer
@@ -472,7 +472,7 @@ def test_postgresql_is_seen_from_outside(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("chaos")
 def test_a_short_run_is_judged_good(tmp_path: Path) -> None:
     """Two nodes, a stream, batch and script jobs, the leader killed in between: nothing is to be found."""
-    with LocalCluster(tmp_path, nodes=2) as cluster, History(tmp_path / "history.jsonl") as history:
+    with StagedCluster(tmp_path, nodes=2) as cluster, History(tmp_path / "history.jsonl") as history:
         observer = Observer(cluster, history, store=open_store_view(cluster.configuration))
         load = Workload(cluster, history, 3, root=tmp_path / "load", streams=1)
         observer.start()

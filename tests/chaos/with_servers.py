@@ -17,7 +17,7 @@ from tests.support.postgresql import PostgreSqlServer, url_of
 from tests.support.zookeeper import ZooKeeperQuorum
 
 from firesteel_chaos.faults import TABLE, Fault
-from firesteel_chaos.main import Wish, make_command
+from firesteel_chaos.main import StageOptions, make_command
 from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 
 PROJECT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ TICK_MS = 200
 
 
 @contextlib.contextmanager
-def open_stage(wish: Wish) -> Iterator[Stage]:
+def open_stage(wish: StageOptions) -> Iterator[Stage]:
     with contextlib.ExitStack() as stack:
         address, faults, abilities = stack.enter_context(servers(wish))
         if stack.enter_context(small_disk(wish.root / "data")):
@@ -60,7 +60,7 @@ def open_stage(wish: Wish) -> Iterator[Stage]:
 
 
 @contextlib.contextmanager
-def servers(wish: Wish) -> Iterator[tuple[StoreAddress, tuple[Fault, ...], frozenset[str]]]:
+def servers(wish: StageOptions) -> Iterator[tuple[StoreAddress, tuple[Fault, ...], frozenset[str]]]:
     """The store, what can be done to its servers, and the ability to do so."""
     match wish.backend:
         case "zookeeper":

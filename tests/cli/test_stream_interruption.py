@@ -9,7 +9,7 @@ import pytest
 
 from firesteel.cli import exit_codes
 from firesteel.cli.going_on import going_on
-from firesteel.cli.interruption import Wish, end_stream, wish_of
+from firesteel.cli.interruption import InterruptionChoice, end_stream, wish_of
 from firesteel.cli.signals import Interrupted
 from firesteel.client.model import JobResult
 from firesteel.errors import JobStateError, SavepointError
@@ -94,7 +94,7 @@ def test_a_stream_ends_as_its_user_says_and_stops_by_default(
 
 
 def test_each_answer_has_a_letter_of_its_own() -> None:
-    assert [wish_of(w.value) for w in Wish] == list(Wish)
+    assert [wish_of(w.value) for w in InterruptionChoice] == list(InterruptionChoice)
 
 
 def test_a_command_that_is_told_to_end_asks_nobody_and_stops() -> None:

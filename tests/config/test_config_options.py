@@ -14,8 +14,8 @@ from firesteel.config.option import Section, option
 from firesteel.config.reference import render
 from firesteel.config.resolver import Resolution, resolve
 from firesteel.config.sections import OPTIONS, SECTIONS
-from firesteel.config.sources import Entry, Origin, given_twice
-from firesteel.config.values import Place
+from firesteel.config.sources import Entry, SettingOrigin, given_twice
+from firesteel.config.values import PathBase
 
 
 class Colour(Enum):
@@ -42,7 +42,7 @@ CWD = Path("/cwd")
 
 
 def from_file(key: str, text: str, line: int = 1) -> Entry:
-    return Entry(key, text, Origin("file", CWD, file="f.yaml", line=line))
+    return Entry(key, text, SettingOrigin("file", CWD, file="f.yaml", line=line))
 
 
 def paint(*entries: Entry) -> Resolution:
@@ -102,7 +102,7 @@ def test_a_deprecated_key_works_and_is_reported() -> None:
     assert [str(p) for p in out.deprecations] == [
         "f.yaml:4: brush.coats is now called paint.layers — write paint.layers"
     ]
-    by_variable = paint(Entry("paint.coats", "1", Origin("environment", CWD, variable="FIRESTEEL_PAINT_COATS")))
+    by_variable = paint(Entry("paint.coats", "1", SettingOrigin("environment", CWD, variable="FIRESTEEL_PAINT_COATS")))
     assert [str(p) for p in by_variable.deprecations] == [
         "FIRESTEEL_PAINT_COATS is now called FIRESTEEL_PAINT_LAYERS — write FIRESTEEL_PAINT_LAYERS"
     ]
@@ -111,7 +111,7 @@ def test_a_deprecated_key_works_and_is_reported() -> None:
 def test_old_and_new_key_in_one_source_are_one_key_given_twice() -> None:
     new, old = from_file("paint.layers", "1", line=1), from_file("paint.coats", "2", line=2)
     assert paint(new, old).problems == [given_twice("paint.layers", new.origin, old.origin)]
-    stronger = Entry("paint.layers", "3", Origin("-D", CWD))
+    stronger = Entry("paint.layers", "3", SettingOrigin("-D", CWD))
     assert paint(old, stronger).problems == []
     assert paint(old, stronger).values["paint.layers"] == 3
 
@@ -146,7 +146,7 @@ def test_every_section_is_an_attribute_of_the_configuration_named_as_its_prefix(
 
 
 def test_every_default_is_a_value_that_could_be_written() -> None:
-    place = Place(CWD, CWD)
+    place = PathBase(CWD, CWD)
     for o in OPTIONS:
         if o.computed is None and o.default not in (None, ()):
             assert o.kind.parse(o.kind.show(o.default), place) == o.default, o.key

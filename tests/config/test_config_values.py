@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.config.values import LOCATION, MASTER, Place, memory_bytes, seconds, show_seconds
+from firesteel.config.values import LOCATION, MASTER, PathBase, memory_bytes, seconds, show_seconds
 
-PLACE = Place(base=Path("/base"), home=Path("/home/me"))
+PLACE = PathBase(base=Path("/base"), home=Path("/home/me"))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from firesteel.driver.committed import MOST_KEPT, Batch, Committed, Origin, makes_sense
+from firesteel.driver.committed import MOST_KEPT, Committed, CommittedBatch, Origin, makes_sense
 from firesteel.driver.progress import ProgressView, is_event
 
 
 def attempt(batches: Iterable[int], origin: Origin | None = None) -> Committed:
     log = Committed() if origin is None else Committed().going_on(origin)
     for number in batches:
-        log = log.committing(Batch(number, 100.0 + number, 10))
+        log = log.committing(CommittedBatch(number, 100.0 + number, 10))
     return log
 
 

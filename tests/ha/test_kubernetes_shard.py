@@ -17,9 +17,9 @@ from firesteel.ha.kubernetes.shard import (
     RESERVED,
     SMALL,
     ClaimRefusedError,
-    Entry,
     Shard,
     ShardBatch,
+    ShardEntry,
     ShardFullError,
 )
 from firesteel.ha.protocols import NEW, Epoch
@@ -185,7 +185,7 @@ def test_record_that_somebody_removed_is_empty_and_the_others_are_there() -> Non
     raw = filled(a=b"1", b=b"2").raw()
     del raw["binaryData"]["1"]
     shard = Shard.of(raw)
-    assert shard.entries["a"] == Entry(1, "")
+    assert shard.entries["a"] == ShardEntry(1, "")
     assert shard.entries["b"].decoded() == b"2"
 
 

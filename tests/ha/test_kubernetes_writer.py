@@ -17,7 +17,7 @@ from firesteel.errors import (
     StoreUnavailableError,
     VersionConflictError,
 )
-from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError, Kind
+from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError, ObjectKind
 from firesteel.ha.kubernetes.names import Names
 from firesteel.ha.kubernetes.shard import Shard
 from firesteel.ha.kubernetes.writer import ShardMissingError, ShardWriter
@@ -40,17 +40,17 @@ class MemoryApi(Api):
         """Done once, after the next update was carried out; what it raises is the answer."""
         self._versions = itertools.count(1)
 
-    async def read(self, kind: Kind, name: str) -> dict[str, Any] | None:
+    async def read(self, kind: ObjectKind, name: str) -> dict[str, Any] | None:
         self.reads += 1
         await asyncio.sleep(0)
         return copy.deepcopy(self.found)
 
-    async def create(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any]:
         if self.found is not None:
             raise ConflictError
         return self._store(made, f"uid-{next(self._versions)}")
 
-    async def replace(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def replace(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any] | None:
         await asyncio.sleep(0)
         if self.before is not None:
             before, self.before = self.before, None

@@ -7,7 +7,7 @@ import pytest
 from firesteel.errors import InvalidConfigError, StoreBrokenError
 from firesteel.ha.zookeeper.layout import (
     FORMAT,
-    Holder,
+    EpochHolder,
     Layout,
     Published,
     decode_cluster,
@@ -95,9 +95,9 @@ def test_cluster_of_a_newer_format_and_what_is_no_cluster_are_refused() -> None:
 )
 def test_damaged_notes_say_that_nobody_leads(raw: bytes) -> None:
     assert Published.decode(raw) == Published(0, "")
-    assert Holder.decode(raw).latch in ("", "None")
+    assert EpochHolder.decode(raw).latch in ("", "None")
 
 
 def test_notes_come_back() -> None:
     assert Published.decode(Published(3, "http://x").encode()) == Published(3, "http://x")
-    assert Holder.decode(Holder("l", "c").encode()) == Holder("l", "c")
+    assert EpochHolder.decode(EpochHolder("l", "c").encode()) == EpochHolder("l", "c")

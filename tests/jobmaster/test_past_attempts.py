@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.jobmaster.job_desk import FAILED, Desk, play, running
 
-from firesteel.driver.committed import Batch, Committed, Origin
+from firesteel.driver.committed import Committed, CommittedBatch, Origin
 from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.execution_graph import execution_graph, makes_sense
@@ -21,7 +21,7 @@ from firesteel.stores.job_results import JobResult
 def told(batches: range, *, origin: Origin | None = None, rows: int = 10) -> dict[str, Any]:
     log = Committed() if origin is None else Committed().going_on(origin)
     for number in batches:
-        log = log.committing(Batch(number, 100.0 + number, 20))
+        log = log.committing(CommittedBatch(number, 100.0 + number, 20))
     sink = {"batch": batches[-1] if batches else None, "rows": rows, "output_rows": rows - 1, "busy_ms": 20 * rows}
     return {"sinks": {"o": sink}, "vertices": {"i": rows}, "checkpoints": {"o": log.to_json()}}
 
@@ -59,7 +59,7 @@ def test_a_record_stays_small_however_many_sinks_there_are() -> None:
     def log(last: int) -> dict[str, Any]:
         found = Committed()
         for number in range(last):
-            found = found.committing(Batch(number, 1_794_726_332.123, 12345))
+            found = found.committing(CommittedBatch(number, 1_794_726_332.123, 12345))
         return found.to_json()
 
     logs = {f"sink{n}": log(200 + n % 2) for n in range(500)}

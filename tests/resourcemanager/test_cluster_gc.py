@@ -27,7 +27,7 @@ from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.gc import JobsKnown, Kind, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import JobsKnown, LeftoverKind, Places, find_leftovers, remove
 from firesteel.sandbox.owners import below
 from firesteel.types import new_job_id
 
@@ -57,7 +57,7 @@ def note_engine(root: Path, engine_id: str, process: ProcessIdentity | None, **m
     EngineDirectory(root).save(record)
 
 
-def found(places: Places, known: JobsKnown, **more: Any) -> set[tuple[Kind, str]]:
+def found(places: Places, known: JobsKnown, **more: Any) -> set[tuple[LeftoverKind, str]]:
     more.setdefault("older_than", 0.0)
     return {(x.kind, Path(x.what).name) for x in find_leftovers(places, known, **more)}
 
@@ -70,7 +70,7 @@ def test_record_whose_process_is_gone_is_left_behind_whoever_made_it(places: Pla
     note_engine(places.data_dir, "b", None, shared=True)
     note_engine(places.cluster_dir, "c", DEAD)
     (places.cluster_dir / "engines" / "d").mkdir()
-    records = {(Kind.ENGINE_RECORD, name) for name in "abcd"}
+    records = {(LeftoverKind.ENGINE_RECORD, name) for name in "abcd"}
     assert found(places, known(cluster_live=True, unsettled=True)) == records
     for leftover in find_leftovers(places, known(), older_than=0):
         remove(leftover, places)
@@ -93,7 +93,7 @@ def test_running_engine_is_left_behind_when_nobody_can_need_it(
     note_engine(places.data_dir, "run", process)
     note_engine(places.data_dir, "users", process, shared=True)
     note_engine(places.cluster_dir, "cluster", process)
-    assert found(places, known(**more)) == {(Kind.ENGINE, name) for name in left}
+    assert found(places, known(**more)) == {(LeftoverKind.ENGINE, name) for name in left}
     assert found(places, known(**more), older_than=1e12) == set()
 
 
@@ -112,7 +112,7 @@ def test_files_and_checkpoints_of_live_and_retained_jobs_stay(places: Places) ->
         for name in (LIVE, ENDED, GONE, "somebody-elses"):
             (root / name).mkdir(parents=True)
             (root / name / "file").write_text("x")
-    assert found(places, known()) == {(Kind.JOB_FILES, GONE), (Kind.CHECKPOINTS, GONE)}
+    assert found(places, known()) == {(LeftoverKind.JOB_FILES, GONE), (LeftoverKind.CHECKPOINTS, GONE)}
     for leftover in find_leftovers(places, known(), older_than=0):
         remove(leftover, places)
     for root in roots:
@@ -127,7 +127,7 @@ def test_young_things_stay(places: Places) -> None:
     assert found(places, known(), older_than=600) == set()
     assert found(places, known(asked_at=time.time() - 60)) == set()
     os.utime(home / "file", (1, 1))
-    assert found(places, known(), older_than=600) == {(Kind.JOB_FILES, GONE)}
+    assert found(places, known(), older_than=600) == {(LeftoverKind.JOB_FILES, GONE)}
 
 
 def test_job_whose_driver_runs_is_alive_whatever_is_known(places: Places, process: ProcessIdentity) -> None:
@@ -138,7 +138,8 @@ def test_job_whose_driver_runs_is_alive_whatever_is_known(places: Places, proces
     note_engine(places.cluster_dir, "e", process)
     assert found(places, known()) == set()
     write_json(attempt / "driver.json", {"pid": DEAD.pid, "started": DEAD.started})
-    assert found(places, known()) == {(Kind.JOB_FILES, GONE), (Kind.CHECKPOINTS, GONE), (Kind.ENGINE, "e")}
+    kinds = {(LeftoverKind.JOB_FILES, GONE), (LeftoverKind.CHECKPOINTS, GONE), (LeftoverKind.ENGINE, "e")}
+    assert found(places, known()) == kinds
 
 
 def test_checkpoints_of_other_clusters_stay(places: Places) -> None:
@@ -162,7 +163,7 @@ def test_remote_checkpoints_are_listed_and_removed(places: Places) -> None:
         memory.pipe(f"{root}/{name}/offsets/0", b"x")
     remote = dataclasses.replace(places, checkpoints=f"memory:/{root}/")
     assert found(remote, known(), older_than=600) == set()
-    assert found(remote, known()) == {(Kind.CHECKPOINTS, GONE)}
+    assert found(remote, known()) == {(LeftoverKind.CHECKPOINTS, GONE)}
     [leftover] = find_leftovers(remote, known(), older_than=0)
     remove(leftover, remote)
     assert [Path(p).name for p in memory.ls(root, detail=False)] == [LIVE]
@@ -326,7 +327,7 @@ def test_engine_of_another_host_is_nothing_that_was_left_behind(places: Places, 
     note_engine(places.cluster_dir, "dead", DEAD)
     note_engine(places.cluster_dir, "elsewhere", DEAD)
     (places.cluster_dir / "engines" / "elsewhere" / "host").write_text("other-host/m2/b2")
-    assert found(places, known()) == {(Kind.ENGINE_RECORD, "dead")}
+    assert found(places, known()) == {(LeftoverKind.ENGINE_RECORD, "dead")}
 
 
 def test_command_with_another_store_than_the_nodes_had_is_refused_and_removes_nothing(
@@ -351,5 +352,5 @@ def test_checkpoints_in_the_directories_of_owners_are_looked_at(places: Places) 
     owners = Path(below(places.checkpoints, "alice")), Path(below(places.checkpoints, "bob"))
     for directory, job in zip(owners, (LIVE, GONE), strict=True):
         (directory / job).mkdir(parents=True)
-    assert found(places, known()) == {(Kind.CHECKPOINTS, GONE)}
+    assert found(places, known()) == {(LeftoverKind.CHECKPOINTS, GONE)}
     assert all(owner.is_dir() for owner in owners)

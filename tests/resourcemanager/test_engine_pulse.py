@@ -16,14 +16,14 @@ from firesteel.engines import launcher
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import Health, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth, LocalEngineProvider
 from firesteel.resourcemanager.pulse import Pulse
 
-WELL, BUSY, SILENT, GONE = Health.WELL, Health.BUSY, Health.SILENT, Health.GONE
+WELL, BUSY, SILENT, GONE = EngineHealth.WELL, EngineHealth.BUSY, EngineHealth.SILENT, EngineHealth.GONE
 STEP = 10.0
 
 
-def lost_after(*looks: Health, age: float = 0.0) -> float | None:
+def lost_after(*looks: EngineHealth, age: float = 0.0) -> float | None:
     """Seconds until it is lost, by looks every ten seconds of which the last goes on."""
     pulse = Pulse(timeout=30, start_timeout=90, age=age)
     for number in range(1, 60):
@@ -64,7 +64,7 @@ def lost_after(*looks: Health, age: float = 0.0) -> float | None:
         "busy at the end of its youth",
     ],
 )
-def test_silence_means_loss_after(looks: list[Health], age: float, expected: float | None) -> None:
+def test_silence_means_loss_after(looks: list[EngineHealth], age: float, expected: float | None) -> None:
     assert lost_after(*looks, age=age) == expected
 
 
@@ -118,7 +118,7 @@ def test_new_engine_that_never_answers_is_lost_after_its_start_timeout(tmp_path:
     ("program", "expected"), [("while True: pass", BUSY), ("import time; time.sleep(600)", SILENT)]
 )
 def test_process_that_computes_is_told_from_one_that_hangs(
-    program: str, expected: Health, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, expected: EngineHealth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "healthy", lambda _: False)
     child = subprocess.Popen([sys.executable, "-c", program])
@@ -126,7 +126,7 @@ def test_process_that_computes_is_told_from_one_that_hangs(
     assert process is not None
     record = EngineRecord("e", EngineSpec("local[1]"), "localhost", 1, process=process)
 
-    async def looked() -> Health:
+    async def looked() -> EngineHealth:
         provider = LocalEngineProvider(EngineDirectory(tmp_path), LaunchOptions(tmp_path))
         try:
             async with asyncio.timeout(60):
@@ -160,7 +160,7 @@ def test_process_that_worked_before_its_last_answer_and_hangs_now_does_not_work(
     assert process is not None
     record = EngineRecord("e", EngineSpec("local[1]"), "localhost", 1, process=process)
 
-    async def looks() -> list[Health]:
+    async def looks() -> list[EngineHealth]:
         provider = LocalEngineProvider(EngineDirectory(tmp_path), LaunchOptions(tmp_path))
         try:
             seen = [await provider.health(record)]

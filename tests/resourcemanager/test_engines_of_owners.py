@@ -18,7 +18,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.core import PATIENCE, StopEngine
 from firesteel.resourcemanager.gateway import SlotRequest
-from firesteel.resourcemanager.provider import Health, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth, LocalEngineProvider
 from firesteel.types import JobID
 
 ANN = dataclasses.replace(X, owner="ann")
@@ -172,7 +172,7 @@ def test_job_that_lost_its_engine_is_told_where_the_log_of_it_is(tmp_path: Path)
         slots = [await desk.run(owner or "all", dataclasses.replace(X, owner=owner)) for owner in ("ann", None)]
         for slot in slots:
             assert slot.engine is not None
-            desk.provider.health_of[slot.engine.engine_id] = Health.GONE
+            desk.provider.health_of[slot.engine.engine_id] = EngineHealth.GONE
         reasons = [await asyncio.wait_for(slot.lost, 5) for slot in slots]
         assert "`firesteel logs --engine ann`" in reasons[0]
         assert "--engine" not in reasons[1], "the log of an engine that all use is nobody's"

@@ -16,7 +16,7 @@ from firesteel.engines.launcher import healthy, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.jobmaster.plan import launch_options
 from firesteel.resourcemanager.gateway import SlotRequest
-from firesteel.resourcemanager.gc import JobsKnown, Kind, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import JobsKnown, LeftoverKind, Places, find_leftovers, remove
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import LocalEngineProvider
 from firesteel.resourcemanager.state import EngineState
@@ -141,7 +141,7 @@ def test_engine_that_was_left_behind_is_found_and_removed(mine: Configuration) -
     needed = JobsKnown(frozenset(), frozenset(), time.time(), cluster_live=True)
     assert find_leftovers(places, needed, older_than=0) == []
     [left] = find_leftovers(places, JobsKnown(frozenset(), frozenset(), time.time()), older_than=0)
-    assert (left.kind, left.what) == (Kind.ENGINE, engine.engine_id)
+    assert (left.kind, left.what) == (LeftoverKind.ENGINE, engine.engine_id)
     remove(left, places)
     assert engine.process is not None
     assert not engine.process.alive

@@ -21,7 +21,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, EnvironmentNotReadyError
 from firesteel.ports import unused_port
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import STOPPING, Health, LocalEngineProvider
+from firesteel.resourcemanager.provider import STOPPING, EngineHealth, LocalEngineProvider
 
 X = EngineSpec("local[1]")
 
@@ -89,10 +89,10 @@ def test_engine_is_started_found_and_stopped(engines: Engines, provider: LocalEn
     async def scene() -> None:
         record = await provider.start(X)
         assert await provider.existing() == [record]
-        assert await provider.health(record) is Health.WELL
+        assert await provider.health(record) is EngineHealth.WELL
         assert await provider.adopt(record) == record
         await provider.stop(record)
-        assert await provider.health(record) is Health.GONE
+        assert await provider.health(record) is EngineHealth.GONE
         assert await provider.existing() == []
         await provider.stop(record)  # once more is harmless
 
@@ -253,7 +253,7 @@ def test_users_engines_are_listed_apart_and_only_those(engines: Engines, tmp_pat
     async def scene() -> None:
         assert await made.shared() == [shared]
         assert await made.existing() == []
-        assert await made.health(shared) is Health.WELL
+        assert await made.health(shared) is EngineHealth.WELL
         with pytest.raises(AssertionError):
             await made.stop(shared)
 

@@ -20,7 +20,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.errors import EngineStartError, FencingError
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
-from firesteel.resourcemanager.provider import STOPPING, Health, LocalEngineProvider
+from firesteel.resourcemanager.provider import STOPPING, EngineHealth, LocalEngineProvider
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import JobID
 
@@ -132,7 +132,7 @@ ALONE = {"engine__max": "1", "heartbeat__interval": "1 h"}
 
 def silent(provider: FakeProvider) -> None:
     provider.left = [record("old")]
-    provider.health_of["old"] = Health.SILENT
+    provider.health_of["old"] = EngineHealth.SILENT
 
 
 def silent_and_slow(provider: FakeProvider) -> None:
@@ -224,10 +224,10 @@ def test_engine_that_answers_the_adoption_while_it_is_suspected_is_ready(tmp_pat
     async def scene(desk: Desk) -> None:
         looks, looked = asyncio.Event(), asyncio.Event()
 
-        async def slow_look(_record: EngineRecord) -> Health:
+        async def slow_look(_record: EngineRecord) -> EngineHealth:
             looks.set()
             await looked.wait()
-            return Health.SILENT
+            return EngineHealth.SILENT
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(desk.provider, "health", slow_look)
@@ -269,7 +269,7 @@ def test_last_words_that_cannot_be_read_do_not_keep_the_engine_from_its_end(
 
         with monkeypatch.context() as patch:
             patch.setattr(desk.provider, "last_words", no_descriptor)
-            desk.provider.health_of["e1"] = Health.GONE
+            desk.provider.health_of["e1"] = EngineHealth.GONE
             assert "its process is gone" in await asyncio.wait_for(slot.lost, 5)
         assert desk.provider.log[-1] == "kill e1"
         assert (await desk.run("a")).engine is not None
@@ -319,7 +319,7 @@ def test_fencing_of_a_stop_is_told(tmp_path: Path, why: str) -> None:
             desk.manager.release_slot(slot)
             desk.now = 1000
         elif why == "lost":
-            desk.provider.health_of["old"] = Health.GONE
+            desk.provider.health_of["old"] = EngineHealth.GONE
         elif why == "not adopted":
             desk.provider.adopt_gate.set()
         else:
@@ -405,7 +405,7 @@ def test_engine_that_dies_in_the_middle_of_its_answer_is_silent(tmp_path: Path, 
     async def main() -> None:
         provider = LocalEngineProvider(EngineDirectory(tmp_path), LaunchOptions(cache_dir=tmp_path))
         try:
-            assert await provider.health(it) is Health.SILENT
+            assert await provider.health(it) is EngineHealth.SILENT
         finally:
             await provider.close()
 

@@ -17,7 +17,7 @@ from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError, ResourcesUnavailableError
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import Health
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import Guard, JobID, certain
 
@@ -37,7 +37,7 @@ class FakeProvider:
         self.adopt_gate.set()
         self.left: list[EngineRecord] = []
         self.of_user: list[EngineRecord] = []
-        self.health_of: dict[str, Health] = {}
+        self.health_of: dict[str, EngineHealth] = {}
         self.not_there: set[str] = set()
         """Engines whose process cannot be seen."""
         self.searches: list[str] = []
@@ -60,7 +60,7 @@ class FakeProvider:
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         await self.adopt_gate.wait()
-        if self.health_of.get(record.engine_id, Health.WELL) is not Health.WELL:
+        if self.health_of.get(record.engine_id, EngineHealth.WELL) is not EngineHealth.WELL:
             raise EngineLostError(f"engine {record.engine_id} is gone")
         return record
 
@@ -75,9 +75,9 @@ class FakeProvider:
             raise self.stop_errors.pop(0)
         self.log.append(f"{'kill' if force else 'stop'} {record.engine_id}")
 
-    async def health(self, record: EngineRecord) -> Health:
+    async def health(self, record: EngineRecord) -> EngineHealth:
         self.looks += 1
-        return self.health_of.get(record.engine_id, Health.WELL)
+        return self.health_of.get(record.engine_id, EngineHealth.WELL)
 
     async def last_words(self, record: EngineRecord) -> str:
         return f"last words of {record.engine_id}"
@@ -371,7 +371,7 @@ def test_request_cancelled_in_any_moment_of_its_failure_is_silent(tmp_path: Path
 def test_engine_whose_process_is_gone_is_lost_at_once_and_replaced(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         a, b = await desk.run("a"), await desk.run("b")
-        desk.provider.health_of["e1"] = Health.GONE
+        desk.provider.health_of["e1"] = EngineHealth.GONE
         for slot in (a, b):
             reason = await asyncio.wait_for(slot.lost, 5)
             assert "engine e1 (local[1]) was lost: its process is gone" in reason
@@ -392,7 +392,7 @@ def test_jobs_are_told_only_when_the_engine_has_ended_for_sure(tmp_path: Path) -
         slot = await desk.run("a")
         desk.provider.stop_gate.clear()
         desk.provider.stop_errors = [OSError("busy")]
-        desk.provider.health_of["e1"] = Health.GONE
+        desk.provider.health_of["e1"] = EngineHealth.GONE
         await desk.until(lambda: desk.manager.overview().engines[0].state is EngineState.STOPPING)
         assert not slot.lost.done()
         desk.provider.stop_gate.set()
@@ -405,15 +405,15 @@ def test_jobs_are_told_only_when_the_engine_has_ended_for_sure(tmp_path: Path) -
 def test_engine_that_does_not_answer_is_lost_after_the_timeout(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         slot = await desk.run("a")
-        desk.provider.health_of["e1"] = Health.SILENT
+        desk.provider.health_of["e1"] = EngineHealth.SILENT
         for _ in range(2):
             desk.now += 10
             await desk.looks()
         assert not slot.lost.done()
-        desk.provider.health_of["e1"] = Health.WELL
+        desk.provider.health_of["e1"] = EngineHealth.WELL
         desk.now += 10
         await desk.looks()
-        desk.provider.health_of["e1"] = Health.SILENT
+        desk.provider.health_of["e1"] = EngineHealth.SILENT
         for _ in range(2):  # it counts from the start again
             desk.now += 10
             await desk.looks()
@@ -428,12 +428,12 @@ def test_engine_that_does_not_answer_is_lost_after_the_timeout(tmp_path: Path) -
 def test_our_own_standing_still_is_no_silence_of_the_engine(tmp_path: Path) -> None:
     async def scene(desk: Desk) -> None:
         slot = await desk.run("a")
-        desk.provider.health_of["e1"] = Health.SILENT
+        desk.provider.health_of["e1"] = EngineHealth.SILENT
         await desk.looks()
         desk.now += 3600
         await desk.looks()
         assert not slot.lost.done()
-        desk.provider.health_of["e1"] = Health.WELL
+        desk.provider.health_of["e1"] = EngineHealth.WELL
         await desk.looks()
         assert not slot.lost.done()
 
@@ -445,7 +445,7 @@ def test_suspected_engine_is_looked_at_once_for_all_and_ended(tmp_path: Path) ->
         slot = await desk.run("a")
         await desk.manager.suspect("e1")
         assert not slot.lost.done()
-        desk.provider.health_of["e1"] = Health.SILENT
+        desk.provider.health_of["e1"] = EngineHealth.SILENT
         before = desk.provider.looks
         await asyncio.gather(*[desk.manager.suspect("e1") for _ in range(8)])
         assert desk.provider.looks == before + 1
@@ -501,7 +501,7 @@ def test_adopted_engine_that_nobody_reclaims_stays_until_idle(tmp_path: Path) ->
 def test_engine_that_does_not_survive_adoption_is_ended_and_its_slot_is_none(tmp_path: Path) -> None:
     def prepare(provider: FakeProvider) -> None:
         provider.left = [record("e-dead"), record("e-well")]
-        provider.health_of["e-dead"] = Health.SILENT
+        provider.health_of["e-dead"] = EngineHealth.SILENT
 
     async def scene(desk: Desk) -> None:
         assert await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-dead") is None
@@ -543,7 +543,7 @@ def test_engine_that_never_answers_is_ended_before_those_who_took_their_slots_ba
         desk.provider.stop_gate.clear()
         slot = await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old")
         assert slot is not None
-        desk.provider.health_of["e-old"] = Health.SILENT
+        desk.provider.health_of["e-old"] = EngineHealth.SILENT
         desk.provider.adopt_gate.set()
         await desk.until(lambda: desk.manager.overview().engines[0].state is EngineState.STOPPING)
         assert not slot.lost.done()
@@ -561,7 +561,7 @@ def test_suspected_engine_that_was_taken_back_before_it_answered_is_lost_for_its
     async def scene(desk: Desk) -> None:
         slot = await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old")
         assert slot is not None
-        desk.provider.health_of["e-old"] = Health.SILENT
+        desk.provider.health_of["e-old"] = EngineHealth.SILENT
         assert not await desk.manager.suspect("e-old")
         assert "does not answer" in await asyncio.wait_for(slot.lost, 5)
 
@@ -686,7 +686,7 @@ def test_users_engine_is_found_while_running_used_and_never_stopped(tmp_path: Pa
         assert slot.engine is not None
         assert slot.engine.engine_id == "users"
         desk.provider.of_user = []
-        desk.provider.health_of["users"] = Health.GONE
+        desk.provider.health_of["users"] = EngineHealth.GONE
         assert "users" in await asyncio.wait_for(slot.lost, 5)
         assert desk.manager.overview().engines == ()
 

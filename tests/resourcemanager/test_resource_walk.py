@@ -11,7 +11,7 @@ import pytest
 from firesteel.engines.record import EngineSpec
 from firesteel.resourcemanager.core import Decision, Grant, Limits, StartEngine, StopEngine, apply, plan
 from firesteel.resourcemanager.gateway import SlotRequest
-from firesteel.resourcemanager.state import Engine, EngineState, ResourceState, Shape, Ticket, Waiting
+from firesteel.resourcemanager.state import Engine, EngineState, RequestShape, ResourceState, Ticket, Waiting
 from firesteel.types import JobID
 
 SPECS = [EngineSpec("local[1]"), EngineSpec("local[2]"), EngineSpec("local[2]", memory="2g")]
@@ -87,7 +87,7 @@ class World:
             case StartEngine() if not decision.spec.attached:
                 assert self.state.rooms_taken < self.limits.max_engines
 
-    def check_order(self, before: dict[Shape, list[Waiting]], decisions: list[Decision]) -> None:
+    def check_order(self, before: dict[RequestShape, list[Waiting]], decisions: list[Decision]) -> None:
         """Of one shape, those that were granted were the first of the queue, in order."""
         tickets = [d.ticket for d in decisions if isinstance(d, Grant)]
         for queue in before.values():

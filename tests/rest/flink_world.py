@@ -13,7 +13,7 @@ from typing import Any
 from tests.rest import flink_cluster_world
 from tests.rest.desk import Desk, FakeGateway, submission_of
 
-from firesteel.driver.committed import Batch, Committed, Origin
+from firesteel.driver.committed import Committed, CommittedBatch, Origin
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.checkpoint_stats import savepoint_number
 from firesteel.jobgraph.model import JobGraph
@@ -99,7 +99,7 @@ def committed_batches(batch: int, at: float, *, origin: Origin | None = None) ->
     """Up to `batch`, one a second, 12 ms each; the last one at `at`."""
     log = Committed() if origin is None else Committed().going_on(origin)
     for number in range(log.last + 1, batch + 1):
-        log = log.committing(Batch(number, at - (batch - number), 12))
+        log = log.committing(CommittedBatch(number, at - (batch - number), 12))
     return log
 
 

@@ -23,7 +23,7 @@ from firesteel.flink_rest.fixed import router as fixed_router
 from firesteel.flink_rest.guards import GUARDS
 from firesteel.flink_rest.routes import FLINK
 from firesteel.flink_rest.schemas import published
-from firesteel.flink_rest.table import Asker, How, Row
+from firesteel.flink_rest.table import Asker, ContractRow, How
 
 ROOT = Path(__file__).parents[2]
 FIXED = [row for row in ROWS if row.answer is not None]
@@ -57,7 +57,7 @@ def world(shared: FlinkWorld) -> FlinkWorld:
     return shared
 
 
-def ask(world: FlinkWorld, row: Row, principal: Any = ADMIN) -> Any:
+def ask(world: FlinkWorld, row: ContractRow, principal: Any = ADMIN) -> Any:
     request = flink_world.request_for(world, row.method, row.path.replace("{operatorUid}", "op"))
     return world.desk.client(principal).request(row.method, request.pop("url"), **request, follow_redirects=False)
 
@@ -117,7 +117,7 @@ def test_facts_keep_their_type_and_stand_within_texts() -> None:
 
 
 @pytest.mark.parametrize("row", FIXED, ids=lambda r: f"{r.method} {r.path}")
-def test_the_answer_is_the_row_to_the_letter(row: Row, world: FlinkWorld) -> None:
+def test_the_answer_is_the_row_to_the_letter(row: ContractRow, world: FlinkWorld) -> None:
     assert row.answer is not None
     response = ask(world, row)
     assert response.status_code == row.answer.status
@@ -151,7 +151,7 @@ def test_there_are_recorded_answers_of_most_that_is_empty() -> None:
 
 
 @pytest.mark.parametrize("row", FIXED, ids=lambda r: f"{r.method} {r.path}")
-def test_a_fixed_answer_is_for_those_who_may_ask(row: Row, world: FlinkWorld) -> None:
+def test_a_fixed_answer_is_for_those_who_may_ask(row: ContractRow, world: FlinkWorld) -> None:
     assert row.answer is not None
     owner, tenant, viewer = (ask(world, row, who) for who in (ALICE, BOB, EYE))
     if row.path.startswith("/taskmanagers"):

@@ -24,7 +24,7 @@ from tests.rest.flink_world import (
     stream_progress,
 )
 
-from firesteel.driver.committed import Batch, Committed
+from firesteel.driver.committed import Committed, CommittedBatch
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.busyness import busy_share
 from firesteel.flink_rest.details import failure_words
@@ -118,7 +118,7 @@ def test_no_word_stands_twice(kind: str, error_class: str, message: str, first: 
 def log_of(*batches: tuple[float, int]) -> Committed:
     log = Committed()
     for number, (at, duration_ms) in enumerate(batches):
-        log = log.committing(Batch(number, at, duration_ms))
+        log = log.committing(CommittedBatch(number, at, duration_ms))
     return log
 
 

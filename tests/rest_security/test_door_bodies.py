@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.rest_security.rig import UPLOAD_LIMIT, ask, errors_of, http_scope, make_door, never, rest, tiny_app
 
 from firesteel.rest.security.bodies import SLOWEST_UPLOAD, LimitedBody
-from firesteel.rest.security.refusal import Refused
+from firesteel.rest.security.refusal import RequestRefused
 
 LIMIT = 1024
 SMALL = rest(max_content_length="1k")
@@ -184,7 +184,7 @@ def read_all(client: SlowClient, *, upload: bool, app_takes: float = 0.0) -> tup
     """(bytes that the app read, statuses with which the door refused)."""
     refusals: list[int] = []
 
-    async def refuse(refused: Refused) -> None:
+    async def refuse(refused: RequestRefused) -> None:
         refusals.append(refused.status)
 
     async def read() -> int:
@@ -236,7 +236,7 @@ def test_after_the_body_the_app_can_wait_for_the_client_to_go() -> None:
         return {"type": "http.disconnect"}
 
     async def scenario() -> Message:
-        async def refuse(refused: Refused) -> None:
+        async def refuse(refused: RequestRefused) -> None:
             raise AssertionError(refused)
 
         body = LimitedBody(client, refuse, limit=10, timeout=0.01, upload=False)

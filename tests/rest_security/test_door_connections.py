@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from tests.rest_security.rig import BEARER, make_door, rest, security, served, until
 
-from firesteel.rest.security.connections import RESERVE, Connection, Connections, GuardedListener, room_for
+from firesteel.rest.security.connections import RESERVE, Connections, GuardedListener, OpenConnection, room_for
 
 
 class Crowd:
@@ -26,7 +26,7 @@ class Crowd:
 
     def come(self, peer: str, *, proved: bool = False) -> int | None:
         number = self._next = self._next + 1
-        if not self.connections.admit(Connection(number, peer, lambda: self.ended.append(number))):
+        if not self.connections.admit(OpenConnection(number, peer, lambda: self.ended.append(number))):
             return None
         if proved:
             self.connections.prove(number)
@@ -66,7 +66,7 @@ def test_one_address_has_its_share() -> None:
 def test_what_is_closed_is_forgotten() -> None:
     connections = Connections(2, 2)
     for number in range(100):
-        connection = Connection(number % 2, f"peer {number}", lambda: None)
+        connection = OpenConnection(number % 2, f"peer {number}", lambda: None)
         assert connections.admit(connection)
         if number % 3 == 0:
             connections.prove(number % 2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.sandbox.owners import below, is_owner_directory, owner_directory
-from firesteel.sandbox.rules import LIST, READ, WRITE, Grant, Sandbox, grants
+from firesteel.sandbox.rules import LIST, READ, WRITE, PathAccess, Sandbox, grants
 
 TREE = {
     "/": ["home", "usr", "var"],
@@ -25,7 +25,7 @@ def listing(tree: dict[str, list[str]] = TREE) -> Callable[[str], Iterable[str]]
     return lambda path: tree.get(path, [])
 
 
-def allows(granted: list[Grant], path: str, access: int) -> bool:
+def allows(granted: list[PathAccess], path: str, access: int) -> bool:
     """As the kernel decides it: any grant above will do."""
     return any(
         (path == g.path or path.startswith(f"{g.path.rstrip('/')}/")) and g.access & access == access for g in granted
@@ -69,7 +69,7 @@ def test_a_root_that_is_hidden_or_beneath_it_is_not_granted(root: str) -> None:
 
 def test_a_name_that_only_begins_like_a_hidden_one_is_granted() -> None:
     tree = {"/": ["data", "data2"]}
-    assert list(grants(Sandbox(read=("/",), hidden=("/data",)), listing(tree))) == [Grant("/data2", READ)]
+    assert list(grants(Sandbox(read=("/",), hidden=("/data",)), listing(tree))) == [PathAccess("/data2", READ)]
 
 
 NAMES = st.sampled_from(["a", "b", "ab"])

@@ -11,27 +11,27 @@ import pytest
 from firesteel.jobgraph import parse_graph
 from firesteel.jobgraph.state_sql import StateKind
 from firesteel.savepoint.compatibility import judge
-from firesteel.savepoint.evidence import Column, SavedOperator, SavedState, SavedStore, parse_schema, saved_state
+from firesteel.savepoint.evidence import SavedOperator, SavedState, SavedStore, StateColumn, parse_schema, saved_state
 from firesteel.savepoint.plan_text import kept_by_plan
 from firesteel.savepoint.verdict import Level, Verdict
 
 COUNTED = "SELECT window.start, page, count(*) AS c, sum(n) AS s FROM events GROUP BY window(ts, '1 minute'), page"
-WINDOW = Column("window", "struct")
-PAGE = Column("page", "string")
-LONG = (Column("count", "long"), Column("sum", "long"))
+WINDOW = StateColumn("window", "struct")
+PAGE = StateColumn("page", "string")
+LONG = (StateColumn("count", "long"), StateColumn("sum", "long"))
 CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 
 
-def operator(name: str, keys: tuple[Column, ...], values: tuple[Column, ...] = ()) -> SavedOperator:
+def operator(name: str, keys: tuple[StateColumn, ...], values: tuple[StateColumn, ...] = ()) -> SavedOperator:
     return SavedOperator(0, name, {"default": SavedStore(keys, values)})
 
 
 AGGREGATION = operator("stateStoreSave", (WINDOW, PAGE), LONG)
-BY_PAGE = operator("stateStoreSave", (PAGE,), (Column("count", "long"),))
-DEDUPED = operator("dedupe", (PAGE, Column("user", "string")))
+BY_PAGE = operator("stateStoreSave", (PAGE,), (StateColumn("count", "long"),))
+DEDUPED = operator("dedupe", (PAGE, StateColumn("user", "string")))
 JOIN = SavedOperator(0, "symmetricHashJoin")
 CODE = SavedOperator(0, "applyInPandasWithState")
 
@@ -92,13 +92,13 @@ NOT: Mapping[str, tuple[str, str, SavedOperator | None, str]] = {
     "keys in another order": (
         "SELECT page, user FROM events GROUP BY page, user",
         "SELECT page, user FROM events GROUP BY user, page",
-        operator("stateStoreSave", (PAGE, Column("user", "string"))),
+        operator("stateStoreSave", (PAGE, StateColumn("user", "string"))),
         "it goes by user, page",
     ),
     "another expression": (
         "SELECT upper(page) p, count(*) c FROM events GROUP BY upper(page)",
         "SELECT lower(page) p, count(*) c FROM events GROUP BY lower(page)",
-        operator("stateStoreSave", (Column("_groupingexpression", "string"),)),
+        operator("stateStoreSave", (StateColumn("_groupingexpression", "string"),)),
         "it goes by LOWER(page)",
     ),
     "another window": (COUNTED, COUNTED.replace("1 minute", "5 minutes"), AGGREGATION, "5 minutes"),

@@ -28,7 +28,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import Health
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID, certain
 
@@ -440,11 +440,11 @@ class SimEngines(_Part):
             self.world.kill_engine(record.engine_id)
         await self.process.touched()
 
-    async def health(self, record: EngineRecord) -> Health:
+    async def health(self, record: EngineRecord) -> EngineHealth:
         await self.process.touch()
         if record.engine_id not in self.world.engines or record.engine_id in self.world.stopping:
-            return Health.GONE
-        return Health.SILENT if record.engine_id in self.world.silent else Health.WELL
+            return EngineHealth.GONE
+        return EngineHealth.SILENT if record.engine_id in self.world.silent else EngineHealth.WELL
 
     async def last_words(self, record: EngineRecord) -> str:
         return ""

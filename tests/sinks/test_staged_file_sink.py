@@ -14,7 +14,7 @@ from firesteel.errors import CommitConflictError, EnvironmentNotReadyError, Inva
 from firesteel.jobgraph.model import SaveMode
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.local import LocalStore
-from firesteel.sinks.store import Location, locate
+from firesteel.sinks.store import FileLocation, locate
 from firesteel.types import JobID
 
 if TYPE_CHECKING:
@@ -327,12 +327,12 @@ def test_staging_path_keeps_the_spelling_of_the_user(path: str) -> None:
     ],
 )
 def test_locate_maps_sparks_schemes_to_fsspec(path: str, protocol: str, options: dict[str, Any], inside: str) -> None:
-    assert locate(path, VERTEX, {"key": "v"}) == Location(protocol, inside, {**options, "key": "v"})
+    assert locate(path, VERTEX, {"key": "v"}) == FileLocation(protocol, inside, {**options, "key": "v"})
 
 
 def test_hdfs_through_webhdfs_takes_the_host_and_not_the_rpc_port() -> None:
     location = locate("hdfs://nn:8020/x", VERTEX, {"protocol": "webhdfs", "port": 9870})
-    assert location == Location("webhdfs", "/x", {"host": "nn", "port": 9870})
+    assert location == FileLocation("webhdfs", "/x", {"host": "nn", "port": 9870})
 
 
 @pytest.mark.parametrize(

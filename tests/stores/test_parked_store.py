@@ -7,22 +7,22 @@ import pytest
 from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job
 
 from firesteel.errors import FencingError
-from firesteel.stores.parked import Parked, ParkedStore
+from firesteel.stores.parked import ParkedJob, ParkedStore
 from firesteel.types import JobID
 
-GRAPH = Parked(job(1), f"graphs/{job(1)}", bytes(range(256)), "it is not JSON", 12.5)
+GRAPH = ParkedJob(job(1), f"graphs/{job(1)}", bytes(range(256)), "it is not JSON", 12.5)
 
 
 def test_a_parked_record_comes_back_from_json_byte_for_byte() -> None:
-    assert Parked.from_json(json.loads(json.dumps(GRAPH.to_json()))) == GRAPH
+    assert ParkedJob.from_json(json.loads(json.dumps(GRAPH.to_json()))) == GRAPH
 
 
 def test_records_are_parked_listed_and_forgotten_by_job() -> None:
     async def run() -> None:
         faulty = FaultyStore()
         store = ParkedStore(faulty)
-        record = Parked(job(1), f"jobs/{job(1)}", b"", "it is empty", 13.0)
-        odd = Parked(JobID("leftover"), "graphs/leftover", b"x", "not a job id", 14.0)
+        record = ParkedJob(job(1), f"jobs/{job(1)}", b"", "it is empty", 13.0)
+        odd = ParkedJob(JobID("leftover"), "graphs/leftover", b"x", "not a job id", 14.0)
         for one in (GRAPH, record, odd, GRAPH):
             await store.put(one, epoch=EPOCH)
         assert list(await store.list()) == [GRAPH, record, odd]

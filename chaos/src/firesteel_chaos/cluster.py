@@ -181,7 +181,7 @@ class LocalNode:
         return True
 
 
-class LocalCluster:
+class StagedCluster:
     """Nodes over one data directory. Entered, they run; left, they, their engines and their drivers are ended.
 
     Args:

@@ -80,24 +80,24 @@ class ControlledCluster(ClusterHandle, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class SeenLeader:
     epoch: int
     address: str
 
 
-def leader_of(cluster: ClusterHandle) -> Leader | None:
+def leader_of(cluster: ClusterHandle) -> SeenLeader | None:
     """Who leads, as the nodes tell that answer within a moment; of several answers the one with the newest epoch."""
     found = [said for node in cluster.nodes() if (said := ask_leader(node.address, cluster.token)) is not None]
     return max(found, key=lambda said: said.epoch, default=None)
 
 
-def ask_leader(address: str, token: str) -> Leader | None:
+def ask_leader(address: str, token: str) -> SeenLeader | None:
     try:
         answer = httpx.get(
             f"{address}/cluster/status", headers={"authorization": f"Bearer {token}"}, timeout=ASK_SECONDS
         )
         leader = answer.json().get("leader") if answer.status_code == 200 else None
-        return None if leader is None else Leader(leader["epoch"], leader["address"])
+        return None if leader is None else SeenLeader(leader["epoch"], leader["address"])
     except (httpx.HTTPError, ValueError, KeyError, AttributeError):
         return None
 

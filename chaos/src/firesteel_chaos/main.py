@@ -25,7 +25,7 @@ VIOLATED, FAILED = 1, 3
 
 
 @dataclass(frozen=True)
-class Wish:
+class StageOptions:
     """The options of `run` that say what is played on."""
 
     root: Path
@@ -37,12 +37,12 @@ class Wish:
     description: Path | None = None
 
 
-StageMaker = Callable[[Wish], AbstractContextManager[Any]]
+StageMaker = Callable[[StageOptions], AbstractContextManager[Any]]
 """Gives a `stage.Stage`."""
 
 
 @contextlib.contextmanager
-def open_stage(wish: Wish) -> Iterator[Any]:
+def open_stage(wish: StageOptions) -> Iterator[Any]:
     """A cluster of our own making, or the one that the user describes."""
     from firesteel_chaos.own_cluster import OwnCluster, read_description
     from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
@@ -131,7 +131,7 @@ def _run(stage_of: StageMaker, **o: Any) -> int:
     root = Path(o["root"] or tempfile.mkdtemp(prefix="firesteel-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
     definitions = dict(d.partition("=")[::2] for d in o["definitions"])
-    wish = Wish(root, o["backend"], o["store"], o["nodes"], o["lease"], definitions, o["description"])
+    wish = StageOptions(root, o["backend"], o["store"], o["nodes"], o["lease"], definitions, o["description"])
     history = Path(o["history"] or root / "history.jsonl")
     with stage_of(wish) as stage:
         described = getattr(stage.cluster, "described", None)

@@ -25,13 +25,13 @@ QUIET = (0.3, 1.2)
 """Between two rounds, in seconds."""
 
 
-class Shape(StrEnum):
+class RoundShape(StrEnum):
     ALONE = "alone"
     PAIR = "pair"
     IN_RECOVERY = "in-recovery"
 
 
-_SHAPES = (Shape.ALONE, Shape.ALONE, Shape.PAIR, Shape.IN_RECOVERY)
+_SHAPES = (RoundShape.ALONE, RoundShape.ALONE, RoundShape.PAIR, RoundShape.IN_RECOVERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Round:
     number: int
     seed: int
     """Of the plan; with the number it is that of what the faults draw themselves, such as which driver to kill."""
-    shape: Shape
+    shape: RoundShape
     steps: tuple[Step, ...]
     quiet: float
     """Before the next one, in seconds."""
@@ -67,9 +67,9 @@ def plan(seed: int, faults: Sequence[Fault], *, lease: float) -> Iterator[Round]
     while True:
         number += 1
         shape = draw.choice(_SHAPES)
-        chosen = [next(drawn) for _ in range(1 if shape is Shape.ALONE else 2)]
+        chosen = [next(drawn) for _ in range(1 if shape is RoundShape.ALONE else 2)]
         if chosen[0].key == chosen[-1].key:
-            shape, chosen = Shape.ALONE, chosen[:1]  # there may be one only
+            shape, chosen = RoundShape.ALONE, chosen[:1]  # there may be one only
         steps = tuple(_step(draw, each, n, shape, lease) for n, each in enumerate(chosen))
         yield Round(number, seed, shape, steps, round(draw.uniform(*QUIET), 2))
 
@@ -82,7 +82,7 @@ def _in_turn(draw: random.Random, faults: Sequence[Fault]) -> Iterator[Fault]:
         yield from chosen
 
 
-def _step(draw: random.Random, chosen: Fault, number: int, shape: Shape, lease: float) -> Step:
+def _step(draw: random.Random, chosen: Fault, number: int, shape: RoundShape, lease: float) -> Step:
     unit = lease if chosen.leases else 1.0
     after = 0.0 if number == 0 else draw.uniform(0.0, 1.5)
     return Step(chosen.key, round(after, 2), round(draw.uniform(*chosen.hold) * unit, 2))
@@ -117,7 +117,7 @@ class Player:
         world.history.record("round", number=turn.number, seed=turn.seed, plan=turn.to_json(), control=self._control)
         strikes: list[Strike] = []
         match turn.shape:
-            case Shape.PAIR:
+            case RoundShape.PAIR:
                 with self._struck(turn, 0, strikes), self._struck(turn, 1, strikes):
                     pass
             case _:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from firesteel.config import Configuration, load_configuration
-from firesteel_chaos.cluster import NODE, LocalCluster
+from firesteel_chaos.cluster import NODE, StagedCluster
 from firesteel_chaos.controlled import ChaosError, ControlledCluster
 from firesteel_chaos.faults import TABLE, Fault
 from firesteel_chaos.faults.model import Records
@@ -116,7 +116,7 @@ def local_stage(settings: LocalSettings) -> Iterator[Stage]:
             for _ in range(settings.nodes if store.servers else 0)
         ]
         cluster = stack.enter_context(
-            LocalCluster(
+            StagedCluster(
                 root,
                 nodes=settings.nodes,
                 lease=lease,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from firesteel.blob.disk import Stamp, write_all
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.blob.shelf import PIECE, Handle
+from firesteel.blob.shelf import PIECE, OpenBlob
 from firesteel.files import private_dir
 
 _FICLONE = 0x40049409
@@ -39,7 +39,7 @@ class Deliveries:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def deliver(self, handle: Handle, ref: BlobRef, into: Path) -> Path | None:
+    def deliver(self, handle: OpenBlob, ref: BlobRef, into: Path) -> Path | None:
         """A read-only copy; None when the bytes that are open here are not those of the key.
 
         It appears whole or not at all. One that is there, from an earlier process, is taken if its bytes are right and
@@ -75,7 +75,7 @@ def _has(directory: int, ref: BlobRef) -> bool:
         os.close(fd)
 
 
-def _copy(handle: Handle, directory: int, ref: BlobRef) -> bool:
+def _copy(handle: OpenBlob, directory: int, ref: BlobRef) -> bool:
     temporary = f".{secrets.token_hex(8)}.part"
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=directory)
     try:
@@ -99,7 +99,7 @@ def _reflinked(source: int, target: int) -> bool:
     return True
 
 
-def _copied(handle: Handle, target: int) -> str:
+def _copied(handle: OpenBlob, target: int) -> str:
     digest = hashlib.sha256()
     offset = 0
     while piece := handle.read(PIECE, offset):

@@ -41,7 +41,7 @@ from firesteel.blob.disk import (
     take_away,
 )
 from firesteel.blob.keys import BlobKey, is_blob_key, parse_blob_key
-from firesteel.blob.upload import Upload, sweep
+from firesteel.blob.upload import IncomingBlob, sweep
 from firesteel.errors import BlobNotFoundError
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Digest(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
 
-class Handle:
+class OpenBlob:
     """An open file: what is removed or replaced meanwhile stays readable here. Closes itself when nobody has it any more."""
 
     def __init__(self, fd: int, info: BlobInfo) -> None:
@@ -115,7 +115,7 @@ class Shelf:
 
     # One file
 
-    def install(self, upload: Upload, key: BlobKey, mark: str) -> None:
+    def install(self, upload: IncomingBlob, key: BlobKey, mark: str) -> None:
         """Put finished bytes where they belong, and note whose they are.
 
         Bytes that are there already are replaced: that costs no space, makes them young, and heals them if they are
@@ -145,13 +145,13 @@ class Shelf:
         with self._lock(key):
             return self._find(key, mark)
 
-    def open_file(self, key: BlobKey, mark: str | None = None) -> Handle | None:
+    def open_file(self, key: BlobKey, mark: str | None = None) -> OpenBlob | None:
         with self._lock(key):
             info = self._find(key, mark)
             if info is None:
                 return None
             try:
-                return Handle(os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), info)
+                return OpenBlob(os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), info)
             except FileNotFoundError:
                 return None
 
@@ -175,7 +175,7 @@ class Shelf:
 
     # Their content
 
-    def sound(self, key: BlobKey, handle: Handle) -> bool:
+    def sound(self, key: BlobKey, handle: OpenBlob) -> bool:
         """Whether the bytes are those of the key. Read whole once; then again only after the file has changed."""
         stamp = Stamp.of(os.fstat(handle.fd))
         if self._verified.get(key) == stamp:
@@ -192,7 +192,7 @@ class Shelf:
         self._verified[key] = stamp
         return True
 
-    def put_aside(self, key: BlobKey, handle: Handle) -> None:
+    def put_aside(self, key: BlobKey, handle: OpenBlob) -> None:
         """Into quarantine with the damaged file that is open here, unless a sound one has replaced it meanwhile."""
         damaged = os.fstat(handle.fd).st_ino  # no other file can have this number while the handle is open
         aside = self._quarantine / f"{key}.{secrets.token_hex(4)}"

@@ -12,9 +12,9 @@ from typing import ParamSpec, TypeVar
 from firesteel.blob.accounts import Account, Accounts, Reservation
 from firesteel.blob.delivery import Deliveries
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.blob.shelf import PIECE, SHARDS, BlobInfo, Handle, Shelf, owner_mark
+from firesteel.blob.shelf import PIECE, SHARDS, BlobInfo, OpenBlob, Shelf, owner_mark
 from firesteel.blob.threads import Threads, to_the_end
-from firesteel.blob.upload import Upload
+from firesteel.blob.upload import IncomingBlob
 from firesteel.errors import (
     BlobNotFoundError,
     InvalidRequestError,
@@ -69,7 +69,7 @@ class BlobStore:
             QuotaExceededError: More than the owner may keep, with what its other uploads are bringing in.
             InvalidRequestError: The bytes are not those that were `expected`.
         """
-        upload = Upload(self._shelf.uploads)
+        upload = IncomingBlob(self._shelf.uploads)
         mark = owner_mark(owner)
         try:
             with (await self._account(mark)).reserve(expected) as reservation:
@@ -83,7 +83,7 @@ class BlobStore:
             await self._threads.run(upload.discard)
         return BlobInfo(key, upload.size, self._now())
 
-    async def _receive(self, chunks: AsyncIterator[bytes], upload: Upload, reservation: Reservation) -> None:
+    async def _receive(self, chunks: AsyncIterator[bytes], upload: IncomingBlob, reservation: Reservation) -> None:
         size = 0
         gathered = bytearray()  # a client may send single bytes: not each is worth a thread
         async for chunk in chunks:
@@ -97,7 +97,7 @@ class BlobStore:
                 gathered = bytearray()
         await self._do("store the file", upload.write, gathered)
 
-    async def _install(self, upload: Upload, key: BlobKey, mark: str, reservation: Reservation) -> None:
+    async def _install(self, upload: IncomingBlob, key: BlobKey, mark: str, reservation: Reservation) -> None:
         await self._do("store the file", self._shelf.install, upload, key, mark)
         reservation.keep(key, upload.size)
 
@@ -165,7 +165,7 @@ class BlobStore:
             handle.close()
             raise
 
-    async def _whole(self, key: BlobKey, handle: Handle) -> AsyncGenerator[bytes, None]:
+    async def _whole(self, key: BlobKey, handle: OpenBlob) -> AsyncGenerator[bytes, None]:
         digest = hashlib.sha256()
         held = b""
         offset = 0
@@ -182,7 +182,7 @@ class BlobStore:
         finally:
             handle.close()
 
-    async def _part(self, handle: Handle, offset: int, end: int) -> AsyncGenerator[bytes, None]:
+    async def _part(self, handle: OpenBlob, offset: int, end: int) -> AsyncGenerator[bytes, None]:
         try:
             while offset < end and (piece := await self._do("be read", handle.read, min(PIECE, end - offset), offset)):
                 yield piece
@@ -211,13 +211,13 @@ class BlobStore:
             handle.close()
         return path
 
-    async def _open(self, key: BlobKey, owner: str | None) -> Handle:
+    async def _open(self, key: BlobKey, owner: str | None) -> OpenBlob:
         handle = await self._do("be read", self._shelf.open_file, key, _mark_of(owner))
         if handle is None:
             raise _missing(key)
         return handle
 
-    async def _damaged(self, key: BlobKey, handle: Handle) -> BlobNotFoundError:
+    async def _damaged(self, key: BlobKey, handle: OpenBlob) -> BlobNotFoundError:
         await self._do("put the damaged file aside", self._shelf.put_aside, key, handle)
         self._accounts.drop(key)
         return BlobNotFoundError(f"the file {key} was damaged on the server's disk and was put aside; upload it again")

@@ -19,7 +19,7 @@ UNLOCKABLE = 86400.0
 """Where the file system knows no locks, only age tells a dead upload from a slow one."""
 
 
-class Upload:
+class IncomingBlob:
     """A temporary file that nobody can read under any key. Whoever makes one calls `discard` at the end, in any case.
 
     It is locked while its process lives; the kernel lets go of the lock when that is killed, so that `sweep` can tell.

@@ -17,7 +17,7 @@ MEMORY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     stream: str
     """`stdout` or `stderr`."""
     text: str
@@ -37,7 +37,7 @@ class LogLines:
         """The first log events of a stream, all of one moment, until it is certain that there are no more of them."""
         self._first_stream = True
 
-    def take(self, event: JobEvent) -> list[Line]:
+    def take(self, event: JobEvent) -> list[LogLine]:
         """The lines that are known to be news by now."""
         if event.kind == "snapshot":
             lines = self.flush()
@@ -52,7 +52,7 @@ class LogLines:
             return self.flush() + self._show(_key(event), _lines(event))
         return self._show(_key(event), _lines(event))
 
-    def flush(self) -> list[Line]:
+    def flush(self) -> list[LogLine]:
         """What was held back; nothing more of the beginning comes."""
         if not self._beginning:
             return []
@@ -61,14 +61,14 @@ class LogLines:
             found.setdefault(_key(event), []).extend(_lines(event))
         self._beginning = None
         first, self._first_stream = self._first_stream, False
-        news: list[Line] = []
+        news: list[LogLine] = []
         for key, lines in found.items():
             if first and self._limit is not None:
                 wanted = lines[max(0, len(lines) - self._limit) :]
             else:
                 wanted = missed(self._shown.get(key, ()), lines)
             self._remember(key, lines)
-            news += [Line(key[1], line) for line in wanted]
+            news += [LogLine(key[1], line) for line in wanted]
         return news
 
     @property
@@ -76,9 +76,9 @@ class LogLines:
         """Whether `flush` would give anything."""
         return bool(self._beginning)
 
-    def _show(self, key: tuple[int, str], lines: list[str]) -> list[Line]:
+    def _show(self, key: tuple[int, str], lines: list[str]) -> list[LogLine]:
         self._remember(key, lines)
-        return [Line(key[1], line) for line in lines]
+        return [LogLine(key[1], line) for line in lines]
 
     def _remember(self, key: tuple[int, str], lines: Sequence[str]) -> None:
         self._shown.setdefault(key, deque(maxlen=MEMORY)).extend(lines)

@@ -20,7 +20,7 @@ from firesteel.config.values import seconds, show_seconds
 from firesteel.ha.identity import check as check_store
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability
-from firesteel.resourcemanager.gc import JobsKnown, Kind, Leftover, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import JobsKnown, Leftover, LeftoverKind, Places, find_leftovers, remove
 from firesteel.resourcemanager.provider import cluster_directory
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
             "files and all checkpoints are left alone.",
             err=True,
         )
-    kinds = set(Kind) if with_checkpoints else set(Kind) - {Kind.CHECKPOINTS}
+    kinds = set(LeftoverKind) if with_checkpoints else set(LeftoverKind) - {LeftoverKind.CHECKPOINTS}
     found, failed = asyncio.run(_collect(configuration, kinds if removing else set(), older_than))
     kept = [x for x in found if x.kind not in kinds]
     if as_json:
@@ -82,7 +82,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
 
 
 async def _collect(
-    configuration: Configuration, removing: set[Kind], older_than: float
+    configuration: Configuration, removing: set[LeftoverKind], older_than: float
 ) -> tuple[list[Leftover], dict[Leftover, str]]:
     """Find, and remove those of the kinds `removing`; with what could not be removed."""
     places = _places(configuration)

@@ -18,7 +18,7 @@ from firesteel.errors import JobNotFoundError, JobStateError, SavepointError
 from firesteel.types import new_job_id
 
 
-class Wish(Enum):
+class InterruptionChoice(Enum):
     """What can be done, by the letter that asks for it."""
 
     STOP = "s"
@@ -53,22 +53,22 @@ def end_stream(
         supervised: the cluster cancels the job when this command is gone (-sae).
     """
     try:
-        wish = wish_of(display.ask(QUESTION)) if asking else Wish.STOP
+        wish = wish_of(display.ask(QUESTION)) if asking else InterruptionChoice.STOP
     except Interrupted:
-        wish = Wish.DETACH
+        wish = InterruptionChoice.DETACH
     match wish:
-        case Wish.DETACH:
+        case InterruptionChoice.DETACH:
             raise _detached(cluster, job, display, supervised=supervised)
-        case Wish.CANCEL:
+        case InterruptionChoice.CANCEL:
             return cancel()
         case _:
-            return _stop(cluster, job, display, cancel, savepoint=wish is Wish.SAVEPOINT)
+            return _stop(cluster, job, display, cancel, savepoint=wish is InterruptionChoice.SAVEPOINT)
 
 
-def wish_of(answer: str | None) -> Wish:
+def wish_of(answer: str | None) -> InterruptionChoice:
     """What somebody typed; whoever types nothing, or something else, has their stream stopped."""
     letter = (answer or "").strip().lower()[:1]
-    return next((w for w in Wish if w.value == letter), Wish.STOP)
+    return next((w for w in InterruptionChoice if w.value == letter), InterruptionChoice.STOP)
 
 
 def _stop(

@@ -34,13 +34,13 @@ _MOST_LOGS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedCluster:
     cluster: LocalCluster
     anew: bool
     """It was not awake before."""
 
 
-def awake(given: Given) -> Started:
+def awake(given: Given) -> StartedCluster:
     """The cluster of this machine, awake, with the settings that the command was given."""
     check_store(rest_file(given.configuration).parent, given.configuration)
     with one_at_a_time(given):
@@ -52,9 +52,9 @@ def awake(given: Given) -> Started:
                 # Spark settings of a cluster that was started with them are what its jobs have by default.
                 differences = [k for k in differences if not k.startswith("spark.") or k in mine]
             if not differences:
-                return Started(found, anew=False)
+                return StartedCluster(found, anew=False)
             _make_way(given, found, differences, missing=[k for k in differences if k not in mine])
-        return Started(start_node(given, woken=True, extra={"rest.port": "0"}), anew=True)
+        return StartedCluster(start_node(given, woken=True, extra={"rest.port": "0"}), anew=True)
 
 
 def start_node(

@@ -13,7 +13,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, attached, job_argument, json_option
 from firesteel.cli.connection import Connection
-from firesteel.cli.following import Line, LogLines
+from firesteel.cli.following import LogLine, LogLines
 from firesteel.cli.tables import count, echo_json, printable
 from firesteel.client.discovery import connect_async
 from firesteel.client.events import JobEvent
@@ -107,7 +107,7 @@ def _follow(cluster: Connection, job: JobClient, names: list[str], lines: int | 
     if lines is not None and not _something_was_written(job, names):
         lines = None  # all that comes is new
 
-    def show(line: Line) -> None:
+    def show(line: LogLine) -> None:
         if line.stream in names:
             click.echo(printable(line.text), err=line.stream == "stderr" and len(names) > 1)
 
@@ -122,7 +122,7 @@ def _something_was_written(job: JobClient, names: list[str]) -> bool:
     return any(log.size for attempt in last for log in attempt.logs if log.name in names)
 
 
-async def _listen(cluster: Connection, job_id: JobID, lines: LogLines, show: Callable[[Line], None]) -> JobEvent:
+async def _listen(cluster: Connection, job_id: JobID, lines: LogLines, show: Callable[[LogLine], None]) -> JobEvent:
     """Show lines until the job ends; gives the event that said so."""
     async with connect_async(cluster.given.configuration) as client:
         events = client.job(job_id).events(logs=True)
@@ -170,7 +170,7 @@ async def _with_pauses(
         yield event
 
 
-def _show_all(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
+def _show_all(lines: Iterable[LogLine], show: Callable[[LogLine], None]) -> None:
     for line in lines:
         show(line)
 

@@ -11,7 +11,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, attached, complete_jobs, job_argument, json_option
 from firesteel.cli.connection import Connection
 from firesteel.cli.tables import echo_json
-from firesteel.cli.triggers import Outcome, see_through, trigger_id_option
+from firesteel.cli.triggers import TriggerOutcome, see_through, trigger_id_option
 from firesteel.client.model import Answer
 from firesteel.client.operations import CHECKPOINT, DISPOSAL, SAVEPOINT, STOP
 from firesteel.types import JobID
@@ -132,7 +132,7 @@ def take_savepoint(
     cancel: bool = False,
     known: str | None = None,
     wait: bool = True,
-) -> Outcome:
+) -> TriggerOutcome:
     if known is None:
         _say(f"Triggering savepoint for job {job_id}.")
     wish = {"target-directory": target, "cancel-job": cancel}
@@ -174,7 +174,7 @@ def checkpoint(cluster: Connection, job: str, known: str | None, as_json: bool) 
     return exit_codes.OK
 
 
-def _location(outcome: Outcome) -> str | None:
+def _location(outcome: TriggerOutcome) -> str | None:
     return None if outcome.result is None else outcome.result.get("location") or None
 
 

@@ -10,7 +10,7 @@ import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.connection import Connection
-from firesteel.client.operations import Operation
+from firesteel.client.operations import RemoteOperation
 from firesteel.types import JobID, is_job_id, new_job_id
 
 IN_PROGRESS = "IN_PROGRESS"
@@ -18,7 +18,7 @@ COMPLETED = "COMPLETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TriggerOutcome:
     trigger_id: str
     result: Mapping[str, Any] | None
     """None: it goes on, and nobody waits for it."""
@@ -51,14 +51,14 @@ def _parse(_context: click.Context, _parameter: click.Parameter, value: str | No
 
 def see_through(
     cluster: Connection,
-    operation: Operation,
+    operation: RemoteOperation,
     wish: Mapping[str, Any],
     *,
     job_id: JobID | None,
     ask: str,
     known: str | None = None,
     wait: bool = True,
-) -> Outcome:
+) -> TriggerOutcome:
     """Trigger an operation, unless it is `known`, and wait for its end. Ctrl-C ends the waiting only.
 
     Args:
@@ -70,10 +70,10 @@ def see_through(
         if known is None:
             trigger_id = cluster.client.trigger(operation, wish, job_id=job_id, trigger_id=trigger_id)
         if not wait:
-            return Outcome(trigger_id, None)
+            return TriggerOutcome(trigger_id, None)
         result = cluster.client.outcome(operation, trigger_id, job_id=job_id)
     except KeyboardInterrupt:
         said = f"The {operation.name} goes on, if it was heard. Ask for it with: {ask} --trigger-id {trigger_id}"
         click.echo(f"\n{said}", err=True)
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
-    return Outcome(trigger_id, result)
+    return TriggerOutcome(trigger_id, result)

@@ -26,7 +26,7 @@ SILENCE_SECONDS = 25.0
 _GONE = ClusterError("the node has ended, and no other one serves yet")
 
 
-class Caller:
+class ClusterCaller:
     """One cluster, over one transport."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from firesteel.blob.keys import BlobKey, BlobRef
 from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
-from firesteel.client.caller import Caller
+from firesteel.client.caller import ClusterCaller
 from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
 from firesteel.client.errors import DashboardNotServedError
 from firesteel.client.events import JobEvent
@@ -31,7 +31,7 @@ from firesteel.client.model import (
     Queue,
 )
 from firesteel.client.names import acceptable_name
-from firesteel.client.operations import DISPOSAL, Operation, carry_out, outcome_of, trigger
+from firesteel.client.operations import DISPOSAL, RemoteOperation, carry_out, outcome_of, trigger
 from firesteel.client.requests import Request, get, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
 from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, JobNotFoundError, Problem
@@ -79,7 +79,7 @@ class AsyncClusterClient:
         self._caller = _caller(Location(known, token, tuple(tokens)), transport, timeout, rediscover, connect_timeout)
 
     @classmethod
-    def _over(cls, caller: Caller) -> AsyncClusterClient:
+    def _over(cls, caller: ClusterCaller) -> AsyncClusterClient:
         made = cls.__new__(cls)
         made._caller = caller
         return made
@@ -285,7 +285,7 @@ class AsyncClusterClient:
 
     async def trigger(
         self,
-        operation: Operation,
+        operation: RemoteOperation,
         wish: Mapping[str, Any],
         *,
         job_id: JobID | None = None,
@@ -295,7 +295,7 @@ class AsyncClusterClient:
         return await trigger(self._caller, job_id, operation, wish, trigger_id)
 
     async def outcome(
-        self, operation: Operation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
+        self, operation: RemoteOperation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
         """Wait for the end of an operation that was triggered, here or elsewhere."""
         return await outcome_of(self._caller, job_id, operation, trigger_id, patience=timeout)
@@ -455,7 +455,7 @@ class ClusterClient:
 
     def trigger(
         self,
-        operation: Operation,
+        operation: RemoteOperation,
         wish: Mapping[str, Any],
         *,
         job_id: JobID | None = None,
@@ -465,7 +465,7 @@ class ClusterClient:
         return run(self._cluster.trigger(operation, wish, job_id=job_id, trigger_id=trigger_id))
 
     def outcome(
-        self, operation: Operation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
+        self, operation: RemoteOperation, trigger_id: str, *, job_id: JobID | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
         """See AsyncClusterClient.outcome."""
         return run(self._cluster.outcome(operation, trigger_id, job_id=job_id, timeout=timeout))
@@ -481,11 +481,11 @@ def _caller(
     timeout: float,
     rediscover: Rediscover | None,
     connect_timeout: float | None,
-) -> Caller:
+) -> ClusterCaller:
     for address in location.addresses:
         if location.token_for(address) is not None and address.startswith("http:") and not is_loopback(address):
             logger.warning("the token goes to %s in plain text; use https", address)
-    return Caller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
+    return ClusterCaller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
 
 
 def _plain(graph: JobGraph | Job | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from firesteel.client.caller import Caller
+from firesteel.client.caller import ClusterCaller
 from firesteel.client.errors import ClusterError, ClusterUnreachableError
 from firesteel.client.model import ClusterStatus
 from firesteel.client.requests import get, with_json
@@ -27,7 +27,7 @@ class HandOver:
     """From the wish until the new leader served."""
 
 
-async def hand_over(caller: Caller, *, force: bool, patience: float) -> HandOver:
+async def hand_over(caller: ClusterCaller, *, force: bool, patience: float) -> HandOver:
     deadline = time.monotonic() + patience
     before = await _led(caller, 0, deadline)
     began = time.monotonic()
@@ -46,7 +46,7 @@ async def hand_over(caller: Caller, *, force: bool, patience: float) -> HandOver
     return HandOver(before.leader, after.leader, after.epoch or 0, seconds)
 
 
-async def _led(caller: Caller, epoch: int, deadline: float) -> ClusterStatus:
+async def _led(caller: ClusterCaller, epoch: int, deadline: float) -> ClusterStatus:
     """The status, once a leader of at least `epoch` serves."""
     while True:
         left = deadline - time.monotonic()

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from firesteel.client.caller import SILENCE_SECONDS, Caller
+from firesteel.client.caller import SILENCE_SECONDS, ClusterCaller
 from firesteel.client.errors import (
     ClusterError,
     ClusterUnreachableError,
@@ -36,7 +36,7 @@ _OPEN_SECONDS = 5.0
 class AsyncJobClient:
     """A job, by its id. Making one asks nothing of the cluster."""
 
-    def __init__(self, caller: Caller, job_id: JobID) -> None:
+    def __init__(self, caller: ClusterCaller, job_id: JobID) -> None:
         self._caller = caller
         self.job_id = job_id
 

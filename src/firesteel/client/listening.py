@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from firesteel.client.caller import Caller
+from firesteel.client.caller import ClusterCaller
 from firesteel.client.endpoints import PAUSES
 from firesteel.client.errors import ClusterError, ClusterUnreachableError
 from firesteel.client.events import EventParser, JobEvent, job_event
@@ -17,7 +17,7 @@ _STREAM = "text/event-stream"
 
 
 async def listen(
-    caller: Caller,
+    caller: ClusterCaller,
     request: Request,
     *,
     patience: float | None = None,
@@ -43,7 +43,7 @@ async def listen(
         await answer.close()
 
 
-async def follow(caller: Caller, request: Request, *, ends: bool) -> AsyncGenerator[JobEvent, None]:
+async def follow(caller: ClusterCaller, request: Request, *, ends: bool) -> AsyncGenerator[JobEvent, None]:
     """Events for as long as there are any, whichever node tells them.
 
     With `ends` the stream is that of one job: it is over after the final event, and what happened while no stream was open is

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firesteel.client.caller import Caller
+from firesteel.client.caller import ClusterCaller
 from firesteel.client.errors import JobTimeoutError
 from firesteel.client.model import Answer
 from firesteel.client.requests import get, with_json
@@ -22,7 +22,7 @@ _POLLS = Backoff(0.02, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RemoteOperation:
     name: str
     trigger: str
     poll: str
@@ -30,16 +30,16 @@ class Operation:
     failure: type[FiresteelError]
 
 
-SAVEPOINT = Operation("savepoint", "/jobs/{job_id}/savepoints", "/jobs/{job_id}/savepoints", SavepointError)
-STOP = Operation("stop", "/jobs/{job_id}/stop", "/jobs/{job_id}/savepoints", SavepointError)
-CHECKPOINT = Operation("checkpoint", "/jobs/{job_id}/checkpoints", "/jobs/{job_id}/checkpoints", JobStateError)
-DISPOSAL = Operation("disposal", "/savepoint-disposal", "/savepoint-disposal", SavepointError)
+SAVEPOINT = RemoteOperation("savepoint", "/jobs/{job_id}/savepoints", "/jobs/{job_id}/savepoints", SavepointError)
+STOP = RemoteOperation("stop", "/jobs/{job_id}/stop", "/jobs/{job_id}/savepoints", SavepointError)
+CHECKPOINT = RemoteOperation("checkpoint", "/jobs/{job_id}/checkpoints", "/jobs/{job_id}/checkpoints", JobStateError)
+DISPOSAL = RemoteOperation("disposal", "/savepoint-disposal", "/savepoint-disposal", SavepointError)
 
 
 async def carry_out(
-    caller: Caller,
+    caller: ClusterCaller,
     job_id: JobID | None,
-    operation: Operation,
+    operation: RemoteOperation,
     wish: Mapping[str, Any],
     *,
     patience: float | None = None,
@@ -52,7 +52,11 @@ async def carry_out(
 
 
 async def trigger(
-    caller: Caller, job_id: JobID | None, operation: Operation, wish: Mapping[str, Any], trigger_id: str | None = None
+    caller: ClusterCaller,
+    job_id: JobID | None,
+    operation: RemoteOperation,
+    wish: Mapping[str, Any],
+    trigger_id: str | None = None,
 ) -> str:
     """Have an operation begun; gives the id under which it can be asked for. Under the same id it is begun once."""
     content = {**wish, "triggerId": trigger_id or new_job_id()}
@@ -62,7 +66,12 @@ async def trigger(
 
 
 async def outcome_of(
-    caller: Caller, job_id: JobID | None, operation: Operation, trigger_id: str, *, patience: float | None = None
+    caller: ClusterCaller,
+    job_id: JobID | None,
+    operation: RemoteOperation,
+    trigger_id: str,
+    *,
+    patience: float | None = None,
 ) -> dict[str, Any]:
     """Wait for the end of an operation. Raises the operation's error when it failed, JobTimeoutError when too late."""
     deadline = None if patience is None else time.monotonic() + patience

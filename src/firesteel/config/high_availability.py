@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from firesteel.config.option import Section, option
-from firesteel.config.values import Kind, Location, Place, PositiveDuration, integer
+from firesteel.config.values import Location, PathBase, PositiveDuration, ValueKind, integer
 
 
 class HaType(StrEnum):
@@ -18,7 +18,7 @@ class HaType(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-def _parse_backend(text: str, _: Place) -> str:
+def _parse_backend(text: str, _: PathBase) -> str:
     """A word of HaType, or a factory as `package.module:name`; Flink's spelling without a colon is taken as well."""
     if text.lower() in {*HaType}:
         return HaType(text.lower())
@@ -29,7 +29,7 @@ def _parse_backend(text: str, _: Place) -> str:
 
 Backend = Annotated[
     str,
-    Kind(
+    ValueKind(
         "backend",
         "a backend",
         f"write one of {', '.join(HaType)}, or the factory of one of your own as package.module:name",

@@ -27,7 +27,7 @@ from typing import (
     overload,
 )
 
-from firesteel.config.values import Kind, kind_of
+from firesteel.config.values import ValueKind, kind_of
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Option:
 
     key: str
     attribute: str
-    kind: Kind
+    kind: ValueKind
     optional: bool
     """None is a value of it, and empty text means None."""
     default: Any
@@ -143,7 +143,7 @@ class Section:
 def _declared(prefix: str, field: dataclasses.Field[Any], annotation: object) -> Option:
     optional, annotation = _without_none(annotation)
     if get_origin(annotation) is Annotated:
-        kind = next((m for m in get_args(annotation)[1:] if isinstance(m, Kind)), None)
+        kind = next((m for m in get_args(annotation)[1:] if isinstance(m, ValueKind)), None)
     else:
         kind = kind_of(annotation)
     if kind is None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, Option, variable_of
-from firesteel.config.sources import Entry, Origin, given_twice
-from firesteel.config.values import STRINGS, Place
+from firesteel.config.sources import Entry, SettingOrigin, given_twice
+from firesteel.config.values import STRINGS, PathBase
 from firesteel.errors import Problem
 
 SPARK_PREFIX = "spark."
@@ -25,7 +25,7 @@ class Resolution:
     values: dict[str, Any] = field(default_factory=dict)
     """One per option."""
     spark: dict[str, str] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, SettingOrigin] = field(default_factory=dict)
     """Of what was set; the rest is default."""
     problems: list[Problem] = field(default_factory=list)
     deprecations: list[Problem] = field(default_factory=list)
@@ -44,7 +44,7 @@ def resolve(
     """
     out = Resolution()
     by_key = {key: o for o in options for key in (o.key, *o.deprecated)}
-    seen: dict[tuple[str, str], Origin] = {}
+    seen: dict[tuple[str, str], SettingOrigin] = {}
     for entry in entries:
         found = by_key.get(entry.key)
         key = found.key if found else entry.key
@@ -80,7 +80,7 @@ class _BadValueError(Exception):
         super().__init__(message)
 
 
-def _from(origin: Origin) -> str:
+def _from(origin: SettingOrigin) -> str:
     """Problems in a file begin with its name and line; other origins are told in the sentence."""
     return "" if origin.file else f" from {origin}"
 
@@ -100,7 +100,7 @@ def _value(option: Option, entry: Entry, home: Path) -> Any:
             return None
         raise _BadValueError(entry, f"has no value{_from(entry.origin)}", f"{kind.fix}, or remove it")
     try:
-        return kind.parse(text.strip(), Place(entry.origin.base, home))
+        return kind.parse(text.strip(), PathBase(entry.origin.base, home))
     except ValueError:
         shown = MASK if option.secret else f"'{text}'"
         raise _BadValueError(entry, f"{shown}{_from(entry.origin)} is not {kind.noun}", kind.fix) from None

@@ -15,7 +15,7 @@ from firesteel.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """Where an entry was written."""
 
     source: str
@@ -37,10 +37,10 @@ class Entry:
     key: str
     value: str | tuple[str, ...] | None
     """As written: text, a list of texts (files only), or nothing (files only)."""
-    origin: Origin
+    origin: SettingOrigin
 
 
-def given_twice(key: str, first: Origin, second: Origin) -> Problem:
+def given_twice(key: str, first: SettingOrigin, second: SettingOrigin) -> Problem:
     return Problem(
         f"is given twice, first in {first}",
         "keep one of them",
@@ -55,7 +55,7 @@ def shown_path(path: Path, cwd: Path) -> str:
 
 
 def read_overrides(overrides: Mapping[str, str], *, cwd: Path) -> list[Entry]:
-    return [Entry(key, text, Origin("-D", cwd)) for key, text in overrides.items()]
+    return [Entry(key, text, SettingOrigin("-D", cwd)) for key, text in overrides.items()]
 
 
 def read_environment(
@@ -66,7 +66,9 @@ def read_environment(
     unknown: list[str] = []
     for variable in sorted(v for v in environ if v.startswith(prefix) and v not in reserved):
         if variable in keys:
-            entries.append(Entry(keys[variable], environ[variable], Origin("environment", cwd, variable=variable)))
+            entries.append(
+                Entry(keys[variable], environ[variable], SettingOrigin("environment", cwd, variable=variable))
+            )
         else:
             unknown.append(variable)
     return entries, unknown
@@ -88,7 +90,7 @@ def read_file(path: Path, *, shown: str) -> tuple[list[Entry], list[Problem]]:
         return [], [Problem("is not a map", "write one `key: value` per line", file=shown, line=_line(root))]
     entries: list[Entry] = []
     problems: list[Problem] = []
-    for found in _walk(root, "", Origin("file", path.parent, file=shown), ()):
+    for found in _walk(root, "", SettingOrigin("file", path.parent, file=shown), ()):
         if isinstance(found, Entry):
             entries.append(found)
         else:
@@ -111,12 +113,12 @@ def _unreadable(error: Exception, shown: str) -> Problem:
 
 
 def _walk(
-    mapping: yaml.MappingNode, prefix: str, origin: Origin, outer: tuple[yaml.Node, ...]
+    mapping: yaml.MappingNode, prefix: str, origin: SettingOrigin, outer: tuple[yaml.Node, ...]
 ) -> Iterator[Entry | Problem]:
     """The leaves of a map, keys joined with dots. `outer` are the maps around it: an alias may point back at one."""
-    first: dict[str, Origin] = {}
+    first: dict[str, SettingOrigin] = {}
     for key_node, node in mapping.value:
-        here = Origin(origin.source, origin.base, file=origin.file, line=_line(key_node))
+        here = SettingOrigin(origin.source, origin.base, file=origin.file, line=_line(key_node))
         if not isinstance(key_node, yaml.ScalarNode):
             yield Problem("a key is not text", "write `key: value`", file=here.file, line=here.line)
             continue

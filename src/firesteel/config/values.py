@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathBase:
     """What a relative path and a `~` mean for one piece of text."""
 
     base: Path
@@ -29,7 +29,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """One kind of value.
 
     `parse` gets text that is not empty, and raises ValueError for text that is not of this kind; what `show` gives,
@@ -42,13 +42,13 @@ class Kind:
     """After "is not": `a duration`."""
     fix: str
     """What to write in its place."""
-    parse: Callable[[str, Place], Any]
+    parse: Callable[[str, PathBase], Any]
     show: Callable[[Any], str] = str
     of_words: bool = False
     """In a file it may be a list of such words, too."""
 
 
-def _parse_bool(text: str, _: Place) -> bool:
+def _parse_bool(text: str, _: PathBase) -> bool:
     match text.lower():
         case "true" | "yes" | "on":
             return True
@@ -57,17 +57,17 @@ def _parse_bool(text: str, _: Place) -> bool:
     raise ValueError(text)
 
 
-def integer(*, at_least: int | None = None) -> Kind:
-    def parse(text: str, _: Place) -> int:
+def integer(*, at_least: int | None = None) -> ValueKind:
+    def parse(text: str, _: PathBase) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text) or (at_least is not None and int(text) < at_least):
             raise ValueError(text)
         return int(text)
 
     bound = "" if at_least is None else f" of {at_least} or more"
-    return Kind("integer", f"a whole number{bound}", f"write a whole number{bound}", parse)
+    return ValueKind("integer", f"a whole number{bound}", f"write a whole number{bound}", parse)
 
 
-def _parse_float(text: str, _: Place) -> float:
+def _parse_float(text: str, _: PathBase) -> float:
     if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):  # no nan, inf or 1e9: nobody means them
         raise ValueError(text)
     return float(text)
@@ -100,8 +100,8 @@ def show_seconds(duration: float) -> str:
     return f"{int(milliseconds) if milliseconds.is_integer() else milliseconds} ms"
 
 
-def duration(*, positive: bool = False) -> Kind:
-    def parse(text: str, _: Place) -> float:
+def duration(*, positive: bool = False) -> ValueKind:
+    def parse(text: str, _: PathBase) -> float:
         value = seconds(text)
         if positive and value == 0:
             raise ValueError(text)
@@ -109,7 +109,7 @@ def duration(*, positive: bool = False) -> Kind:
 
     above = " above zero" if positive else ""
     fix = "write a number and a unit, such as 10 s, 500 ms or 2 min"
-    return Kind("duration", f"a duration{above}", fix, parse, show_seconds)
+    return ValueKind("duration", f"a duration{above}", fix, parse, show_seconds)
 
 
 _MEMORY = re.compile(r"([0-9]+)\s*([kmgt])b?")
@@ -124,24 +124,24 @@ def memory_bytes(text: str) -> int:
     return int(found[1]) * _MEMORY_UNITS[found[2]]
 
 
-def memory(*, at_least: str = "1k") -> Kind:
+def memory(*, at_least: str = "1k") -> ValueKind:
     """Memory sizes, kept as the text that both Java and Spark read: digits and one letter."""
 
-    def parse(text: str, _: Place) -> str:
+    def parse(text: str, _: PathBase) -> str:
         if memory_bytes(text) < memory_bytes(at_least):
             raise ValueError(text)
         number, unit = _MEMORY.fullmatch(text.strip().lower()).groups()  # type: ignore[union-attr]
         return f"{int(number)}{unit}"
 
     fix = "write a whole number and k, m, g or t, such as 512m or 2g"
-    return Kind("memory size", f"a memory size of {at_least} or more", fix, parse)
+    return ValueKind("memory size", f"a memory size of {at_least} or more", fix, parse)
 
 
-def _parse_words(text: str, _: Place) -> tuple[str, ...]:
+def _parse_words(text: str, _: PathBase) -> tuple[str, ...]:
     return tuple(shlex.split(text))
 
 
-def _parse_location(text: str, place: Place) -> str:
+def _parse_location(text: str, place: PathBase) -> str:
     """A URL as it is (`s3a://bucket/x`), a path made absolute."""
     return text if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text) else str(place.path(text))
 
@@ -152,7 +152,7 @@ _STANDALONE_MASTER = re.compile(rf"spark://{_HOST_PORT}(?:,{_HOST_PORT})*")
 _CONNECT_MASTER = re.compile(rf"sc://{_HOST_PORT}")
 
 
-def _parse_master(text: str, _: Place) -> str:
+def _parse_master(text: str, _: PathBase) -> str:
     if _LOCAL_MASTER.fullmatch(text):
         return text
     if not (_STANDALONE_MASTER.fullmatch(text) or _CONNECT_MASTER.fullmatch(text)):
@@ -162,15 +162,17 @@ def _parse_master(text: str, _: Place) -> str:
     return text
 
 
-STRING = Kind("string", "text", "write some text", lambda text, _: text)
-BOOL = Kind("boolean", "true or false", "write true or false", _parse_bool, lambda value: "true" if value else "false")
-FLOAT = Kind("number", "a number", "write a number, such as 1.5", _parse_float)
-PATH = Kind("path", "a path", "write a path", lambda text, place: place.path(text))
-STRINGS = Kind("list of strings", "a list of words", "close the quotes", _parse_words, shlex.join)
-MASTER = Kind(
+STRING = ValueKind("string", "text", "write some text", lambda text, _: text)
+BOOL = ValueKind(
+    "boolean", "true or false", "write true or false", _parse_bool, lambda value: "true" if value else "false"
+)
+FLOAT = ValueKind("number", "a number", "write a number, such as 1.5", _parse_float)
+PATH = ValueKind("path", "a path", "write a path", lambda text, place: place.path(text))
+STRINGS = ValueKind("list of strings", "a list of words", "close the quotes", _parse_words, shlex.join)
+MASTER = ValueKind(
     "master", "a master", "write local[*], local[N], spark://host:port or sc://host:port", _parse_master
 )  # a token never stands in it: a master is shown everywhere
-LOCATION = Kind("path or URL", "a path or URL", "write a path or a URL", _parse_location)
+LOCATION = ValueKind("path or URL", "a path or URL", "write a path or a URL", _parse_location)
 
 Duration = Annotated[float, duration()]
 """Seconds. Zero is allowed."""
@@ -182,7 +184,7 @@ EngineMemory = Annotated[str, memory(at_least="512m")]
 Master = Annotated[str, MASTER]
 Location = Annotated[str, LOCATION]
 
-_PLAIN: dict[object, Kind] = {
+_PLAIN: dict[object, ValueKind] = {
     str: STRING,
     bool: BOOL,
     int: integer(),
@@ -192,26 +194,26 @@ _PLAIN: dict[object, Kind] = {
 }
 
 
-def _choice(members: type[Enum]) -> Kind:
+def _choice(members: type[Enum]) -> ValueKind:
     by_text = {str(m.value).lower(): m for m in members}
 
-    def parse(text: str, _: Place) -> Enum:
+    def parse(text: str, _: PathBase) -> Enum:
         if text.lower() not in by_text:
             raise ValueError(text)
         return by_text[text.lower()]
 
     words = [str(m.value) for m in members]
     listed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-    return Kind(
+    return ValueKind(
         " \\| ".join(f"`{w}`" for w in words), f"one of {', '.join(words)}", f"write {listed}", parse, _show_choice
     )
 
 
-def several(members: type[Enum]) -> Kind:
+def several(members: type[Enum]) -> ValueKind:
     """One or more members of an enum, as words."""
     one = _choice(members)
 
-    def parse(text: str, place: Place) -> tuple[Enum, ...]:
+    def parse(text: str, place: PathBase) -> tuple[Enum, ...]:
         words = text.replace(",", " ").split()
         if not words:
             raise ValueError(text)
@@ -220,14 +222,14 @@ def several(members: type[Enum]) -> Kind:
     def show(value: tuple[Enum, ...]) -> str:
         return " ".join(_show_choice(v) for v in value)
 
-    return Kind(f"{one.name}, several", f"some words, each {one.noun}", one.fix, parse, show, of_words=True)
+    return ValueKind(f"{one.name}, several", f"some words, each {one.noun}", one.fix, parse, show, of_words=True)
 
 
 def _show_choice(value: Enum) -> str:
     return str(value.value)
 
 
-def kind_of(annotation: object) -> Kind | None:
+def kind_of(annotation: object) -> ValueKind | None:
     """The kind of a plain annotation (`int`, `Path`, an enum), or None when there is none for it."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _choice(annotation)

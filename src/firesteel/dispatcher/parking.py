@@ -9,7 +9,7 @@ from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.runner import fence_all
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
-from firesteel.stores.parked import Parked
+from firesteel.stores.parked import ParkedJob
 from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ async def park(services: DispatcherServices, job_id: JobID, reason: str) -> JobR
         (f"results/{job_id}", await services.results.raw(job_id)),
     ):
         if raw is not None:
-            await services.parked.put(Parked(job_id, path, raw, reason, services.now()), epoch=services.epoch)
+            await services.parked.put(ParkedJob(job_id, path, raw, reason, services.now()), epoch=services.epoch)
     # Whatever an earlier leader started for it must not run on unseen.
     await fence_all(job_id, services.executor, services.guard, services.backoff)
     now = services.now()
@@ -49,7 +49,7 @@ async def put_away(services: DispatcherServices, name: str, reason: str) -> None
     """Something that stands among the graphs and is none: kept aside, and out of the way."""
     raw = await services.graphs.raw(JobID(name))
     if raw is not None:
-        parked = Parked(JobID(name), f"graphs/{name}", raw, reason, services.now())
+        parked = ParkedJob(JobID(name), f"graphs/{name}", raw, reason, services.now())
         await services.parked.put(parked, epoch=services.epoch)
         await services.graphs.delete(JobID(name), epoch=services.epoch)
     logger.error("graphs/%s is no job and was put aside: %s", name, reason)

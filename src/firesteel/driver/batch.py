@@ -17,7 +17,7 @@ from firesteel.jobgraph.modes import PARTITION_OVERWRITE, save_mode
 from firesteel.sinks import Begin, StagedFileSink
 from firesteel.sinks.graph import staged
 from firesteel.spark_connect.compiler import ROWS, CompiledGraph, registered_format
-from firesteel.spark_connect.operation import Progress
+from firesteel.spark_connect.operation import OperationProgress
 from firesteel.spark_connect.session import EngineSession
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _progress(log: EventLog, vertex: str, progress: Progress) -> None:
+def _progress(log: EventLog, vertex: str, progress: OperationProgress) -> None:
     log.emit(
         "progress",
         vertex=vertex,

@@ -19,7 +19,7 @@ _LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommittedBatch:
     number: int
     at: float
     """When it was reported, which Spark does after the commit."""
@@ -46,7 +46,7 @@ class Committed:
     restores: int = 0
     restored: Origin | None = None
     """The last thing that an attempt went on from."""
-    recent: tuple[Batch, ...] = ()
+    recent: tuple[CommittedBatch, ...] = ()
     """Oldest first."""
 
     @property
@@ -65,7 +65,7 @@ class Committed:
             restored=origin,
         )
 
-    def committing(self, batch: Batch) -> Committed:
+    def committing(self, batch: CommittedBatch) -> Committed:
         log = self
         if batch.number > 0 and not self.restores and self.last == NONE:
             # It lies on a file system that only Spark can look into: what it has begun with shows in what follows.
@@ -108,7 +108,7 @@ class Committed:
             data["last"],
             data["restores"],
             None if restored is None else Origin(**restored),
-            tuple(Batch(*b) for b in data["recent"]),
+            tuple(CommittedBatch(*b) for b in data["recent"]),
         )
 
 

@@ -21,7 +21,7 @@ SHORTEST_PAUSE = 0.05
 _ENDED = ("INVALID_HANDLE.SESSION_CLOSED", "INVALID_HANDLE.SESSION_NOT_FOUND", "INVALID_HANDLE.SESSION_CHANGED")
 
 
-class Ending(Enum):
+class SessionEnd(Enum):
     IDLE = "nothing was run in it for its idle time"
     CLOSED = "its user ended it"
 
@@ -61,7 +61,7 @@ def keep(
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Ending:
+) -> SessionEnd:
     """Return when the session is idle or was ended. Raises what the engine says when it cannot be asked."""
     pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, idle_timeout / 10))
     idleness = Idleness(idle_timeout, clock())
@@ -72,12 +72,12 @@ def keep(
             if idleness.see(session.operations(), clock()):
                 # Looking for streams is something that runs, so it is left for when it matters.
                 if not session.streams():
-                    return Ending.IDLE
+                    return SessionEnd.IDLE
                 idleness.begin_again(session.operations(), clock())
             lost_since = None
         except Exception as error:
             if error_class(_text(error)) in _ENDED:
-                return Ending.CLOSED
+                return SessionEnd.CLOSED
             lost_since = clock() if lost_since is None else lost_since
             if clock() - lost_since > RECONNECT_SECONDS:
                 raise

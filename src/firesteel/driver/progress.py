@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.driver import committed
-from firesteel.driver.committed import Batch, Committed, Origin
+from firesteel.driver.committed import Committed, CommittedBatch, Origin
 
 SO_FAR = "so-far"
 """The event with which a new event log begins: the view of everything in the logs before it."""
@@ -175,7 +175,7 @@ class ProgressView:
         sink["busy_ms"] = sink.get("busy_ms", 0) + lasted
         number = event.get("batch")
         if number is not None and number >= 0:
-            batch = Batch(round(number), event.get("t") or 0, max(0, lasted))
+            batch = CommittedBatch(round(number), event.get("t") or 0, max(0, lasted))
             self._checkpoints[event["vertex"]] = self._log(event).committing(batch)
         sink["rows"] = sink.get("rows", 0) + event["rows"]
         written = event.get("output_rows", -1)

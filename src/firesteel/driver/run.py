@@ -235,7 +235,7 @@ def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, director
         with contextlib.suppress(Cancelled):
             _end_work(spec, directory, session, None, error)
         raise
-    if ending is interactive.Ending.IDLE:
+    if ending is interactive.SessionEnd.IDLE:
         with contextlib.suppress(Exception):
             if end_sessions(spec.engine, {spec.ids.session_id: session}, ()):
                 directory.released.touch(mode=0o600)

@@ -28,7 +28,7 @@ Endpoint = Callable[["DispatcherResourceManagerComponent"], contextlib.AbstractA
 
 
 @runtime_checkable
-class Door(Protocol):
+class GracefulEndpoint(Protocol):
     """What an endpoint may offer beyond serving, so that nobody notices when this node lets go."""
 
     async def finish(self) -> None:
@@ -64,7 +64,7 @@ class DispatcherResourceManagerComponent:
         self._make_runner = make_runner
         self._runner: DispatcherRunner | None = None
         self._election = election
-        self._door: Door | None = None
+        self._door: GracefulEndpoint | None = None
         self._address = ""
         self._ceased: Absence | None = None
         self._tasks = OwnedTasks("component", on_fatal)
@@ -176,7 +176,7 @@ class DispatcherResourceManagerComponent:
             if endpoint is not None:
                 with starting("REST endpoint"):
                     self._address = await opened.enter_async_context(endpoint(self))
-                self._door = endpoint if isinstance(endpoint, Door) else None
+                self._door = endpoint if isinstance(endpoint, GracefulEndpoint) else None
             with starting("dispatcher runner"):
                 self._runner = self._make_runner(self._address)
                 opened.push_async_callback(self._depart)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from firesteel.driver.committed import Batch, Committed, Origin
+from firesteel.driver.committed import Committed, CommittedBatch, Origin
 from firesteel.flink_rest.view import JobView
 from firesteel.rest.answers import Json
 from firesteel.rest.security.masking import mask_text
@@ -114,7 +114,7 @@ def checkpoint_history(job: JobView, operations: Sequence[Operation], directory:
     )
 
 
-def _batch(batch: Batch, path: str) -> Checkpoint:
+def _batch(batch: CommittedBatch, path: str) -> Checkpoint:
     acknowledged = ms(batch.at)
     return Checkpoint(
         batch.number, "COMPLETED", acknowledged - batch.duration_ms, acknowledged, batch.duration_ms, path

@@ -7,19 +7,23 @@ with the routes.
 
 from __future__ import annotations
 
-from firesteel.flink_rest.table import Asker, Fixed, How, Row, Section
+from firesteel.flink_rest.table import Asker, ContractRow, ContractSection, Fixed, How
 
 
-def _yes(method: str, path: str, shows: str, differs: str = "", *, specified: bool = True) -> Row:
-    return Row(method, path, How.IMPLEMENTED, shows, differs, specified)
+def _yes(method: str, path: str, shows: str, differs: str = "", *, specified: bool = True) -> ContractRow:
+    return ContractRow(method, path, How.IMPLEMENTED, shows, differs, specified)
 
 
-def _empty(method: str, path: str, shows: str, answer: Fixed, differs: str = "", *, specified: bool = True) -> Row:
-    return Row(method, path, How.EMPTY, shows, differs, specified, answer)
+def _empty(
+    method: str, path: str, shows: str, answer: Fixed, differs: str = "", *, specified: bool = True
+) -> ContractRow:
+    return ContractRow(method, path, How.EMPTY, shows, differs, specified, answer)
 
 
-def _no(method: str, path: str, shows: str, answer: Fixed | None, differs: str = "", *, specified: bool = True) -> Row:
-    return Row(method, path, How.REFUSED, shows, differs, specified, answer)
+def _no(
+    method: str, path: str, shows: str, answer: Fixed | None, differs: str = "", *, specified: bool = True
+) -> ContractRow:
+    return ContractRow(method, path, How.REFUSED, shows, differs, specified, answer)
 
 
 def _error(asker: Asker, status: int, message: str, *query: str) -> Fixed:
@@ -64,7 +68,7 @@ _NO_RESCALES = _error(
     "configuration option `web.adaptive-scheduler.rescale-history.size` has not been set to greater than `0`.",
 )
 
-JOBS: tuple[Row, ...] = (
+JOBS: tuple[ContractRow, ...] = (
     _yes("GET", "/jobs", "the jobs that the caller sees, with their states"),
     _yes(
         "POST",
@@ -142,7 +146,7 @@ JOBS: tuple[Row, ...] = (
     ),
 )
 
-OPERATIONS: tuple[Row, ...] = (
+OPERATIONS: tuple[ContractRow, ...] = (
     _yes("POST", f"{_JOB}/savepoints", "takes a savepoint of a stream while it runs", _AT_ONCE),
     _yes("GET", f"{_JOB}/savepoints/{{triggerid}}", "the outcome of a savepoint or a stop"),
     _yes(
@@ -162,7 +166,7 @@ OPERATIONS: tuple[Row, ...] = (
     _yes("GET", "/savepoint-disposal/{triggerid}", "the outcome of a disposal"),
 )
 
-CHECKPOINTS: tuple[Row, ...] = (
+CHECKPOINTS: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_JOB}/checkpoints",
@@ -179,7 +183,7 @@ CHECKPOINTS: tuple[Row, ...] = (
     _yes("GET", f"{_CHECKPOINT}/subtasks/{{vertexid}}", "the same for a vertex and its one subtask"),
 )
 
-VERTICES: tuple[Row, ...] = (
+VERTICES: tuple[ContractRow, ...] = (
     _yes("GET", _VERTEX, "a vertex and its one subtask, whose attempts are the job's"),
     _yes(
         "GET",
@@ -253,7 +257,7 @@ VERTICES: tuple[Row, ...] = (
     ),
 )
 
-RESCALING: tuple[Row, ...] = (
+RESCALING: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_JOB}/resource-requirements",
@@ -299,7 +303,7 @@ RESCALING: tuple[Row, ...] = (
     ),
 )
 
-CLUSTER: tuple[Row, ...] = (
+CLUSTER: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         "/",
@@ -343,7 +347,7 @@ CLUSTER: tuple[Row, ...] = (
     ),
 )
 
-PROGRAMS: tuple[Row, ...] = (
+PROGRAMS: tuple[ContractRow, ...] = (
     _yes("GET", "/jars", "the uploaded programs that the caller sees", _PYTHON),
     _yes("POST", "/jars/upload", "a `.py`, `.zip` or `.whl` file, or a pipeline as `.yaml` or `.json`", _PYTHON),
     _yes("DELETE", "/jars/{jarid}", "forgets a program; its jobs go on", f"{_PYTHON}; where its file was is not told"),
@@ -358,7 +362,7 @@ PROGRAMS: tuple[Row, ...] = (
     _yes("POST", "/jars/{jarid}/run-application", "the same", _PROGRAM_RUNS),
 )
 
-NODES: tuple[Row, ...] = (
+NODES: tuple[ContractRow, ...] = (
     _yes("GET", "/jobmanager/config", "the configuration of the node, with secrets masked"),
     _yes(
         "GET",
@@ -403,15 +407,15 @@ NODES: tuple[Row, ...] = (
     _no("POST", f"{_ENGINE}/profiler", _NO_PROFILER, None, _NO_PROFILER, specified=False),
 )
 
-SECTIONS: tuple[Section, ...] = (
-    Section("Jobs", "jobs", JOBS),
-    Section("Savepoints, stops and checkpoints on demand", "operations", OPERATIONS),
-    Section("Checkpoints", "checkpoints", CHECKPOINTS),
-    Section("Vertices", "vertices", VERTICES),
-    Section("Rescaling", "rescaling", RESCALING),
-    Section("Cluster, applications and data sets", "cluster", CLUSTER),
-    Section("Programs", "jars", PROGRAMS),
-    Section("Nodes and engines", "taskmanagers", NODES),
+SECTIONS: tuple[ContractSection, ...] = (
+    ContractSection("Jobs", "jobs", JOBS),
+    ContractSection("Savepoints, stops and checkpoints on demand", "operations", OPERATIONS),
+    ContractSection("Checkpoints", "checkpoints", CHECKPOINTS),
+    ContractSection("Vertices", "vertices", VERTICES),
+    ContractSection("Rescaling", "rescaling", RESCALING),
+    ContractSection("Cluster, applications and data sets", "cluster", CLUSTER),
+    ContractSection("Programs", "jars", PROGRAMS),
+    ContractSection("Nodes and engines", "taskmanagers", NODES),
 )
 
-ROWS: tuple[Row, ...] = tuple(row for section in SECTIONS for row in section.rows)
+ROWS: tuple[ContractRow, ...] = tuple(row for section in SECTIONS for row in section.rows)

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 
 from firesteel.flink_rest.coverage import ROWS, SECTIONS
-from firesteel.flink_rest.table import How, Row
+from firesteel.flink_rest.table import ContractRow, How
 
 COMMAND = "python -m firesteel.flink_rest.coverage_page > docs/reference/flink-rest.md"
 
@@ -58,7 +58,7 @@ def render() -> str:
     return "\n".join([_INTRODUCTION, *(_section(s.title, s.rows) for s in SECTIONS), _counts()])
 
 
-def _section(title: str, rows: tuple[Row, ...]) -> str:
+def _section(title: str, rows: tuple[ContractRow, ...]) -> str:
     lines = [
         f"## {title}",
         "",
@@ -70,7 +70,7 @@ def _section(title: str, rows: tuple[Row, ...]) -> str:
     return "\n".join(lines)
 
 
-def _row(row: Row) -> str:
+def _row(row: ContractRow) -> str:
     mark = "" if row.specified else " \\*"
     return f"| `{row.method} {row.path}`{mark} | {row.how.value} | {_sentence(row.shows)} | {_sentence(row.differs)} |"
 

@@ -16,7 +16,7 @@ from firesteel.flink_rest.contract import ERRORS, LARGEST_INT, AttemptParam, Err
 from firesteel.flink_rest.coverage import SECTIONS
 from firesteel.flink_rest.guards import GUARDS, Question
 from firesteel.flink_rest.log_files import empty_text
-from firesteel.flink_rest.table import Fixed, Row
+from firesteel.flink_rest.table import ContractRow, Fixed
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerPrincipal, Context
 from firesteel.rest.params import HEX_ID, JobIdParam, TriggerIdParam
@@ -106,7 +106,7 @@ def _endpoint(fixed: Fixed) -> Callable[..., Awaitable[Response]]:
     return answer_as_written
 
 
-def _add(router: APIRouter, row: Row, fixed: Fixed, tag: str) -> None:
+def _add(router: APIRouter, row: ContractRow, fixed: Fixed, tag: str) -> None:
     responses = {**ERRORS, fixed.status: {"model": Errors, "description": row.shows}} if fixed.status >= 300 else ERRORS
     router.add_api_route(
         row.path,

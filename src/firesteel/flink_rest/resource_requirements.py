@@ -22,16 +22,16 @@ from firesteel.rest.security.principals import require
 router = APIRouter(prefix="/jobs/{jobid}", tags=["rescaling"], responses=ERRORS)
 
 
-class Bounds(BaseModel):
+class ParallelismBounds(BaseModel):
     lower: int = Field(alias="lowerBound", ge=1, le=LARGEST_INT)
     upper: int = Field(alias="upperBound", ge=1, le=LARGEST_INT)
 
 
-class Requirements(BaseModel):
-    parallelism: Bounds
+class VertexRequirements(BaseModel):
+    parallelism: ParallelismBounds
 
 
-class JobResourceRequirementsBody(RootModel[dict[Annotated[str, Field(pattern=HEX_ID)], Requirements]]):
+class JobResourceRequirementsBody(RootModel[dict[Annotated[str, Field(pattern=HEX_ID)], VertexRequirements]]):
     """By vertex id."""
 
 
@@ -59,7 +59,7 @@ async def update_requirements(context: Context, caller: CallerParam, job_id: Job
     return answer({})
 
 
-def check_requirements(job: JobView, wanted: dict[str, Bounds]) -> None:
+def check_requirements(job: JobView, wanted: dict[str, ParallelismBounds]) -> None:
     """Raises HttpError unless `wanted` is what the job has."""
     problems = [
         f"The request is incomplete, missing job vertex [{v.id}] resource requirements."

@@ -39,7 +39,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ContractRow:
     method: str
     path: str
     how: How
@@ -58,8 +58,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ContractSection:
     title: str
     tag: str
     """Under which the OpenAPI document has its fixed answers."""
-    rows: tuple[Row, ...]
+    rows: tuple[ContractRow, ...]

@@ -11,30 +11,30 @@ B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[B]):
+class WriteRequest(Generic[B]):
     """What somebody waits for. `action` works on the batch; what it raises must come before any change."""
 
     action: Callable[[B], Any]
     future: asyncio.Future[Any]
 
-    def attempt(self, batch: B) -> Outcome:
+    def attempt(self, batch: B) -> WriteOutcome:
         try:
-            return Outcome(self.future, self.action(batch))
+            return WriteOutcome(self.future, self.action(batch))
         except Exception as error:  # the caller's, whatever it is: it is raised there
             return self.failed(error)
 
-    def failed(self, error: Exception) -> Outcome:
-        return Outcome(self.future, error=error)
+    def failed(self, error: Exception) -> WriteOutcome:
+        return WriteOutcome(self.future, error=error)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteOutcome:
     future: asyncio.Future[Any]
     result: Any = None
     error: Exception | None = None
 
 
-def resolve(outcomes: Iterable[Outcome]) -> None:
+def resolve(outcomes: Iterable[WriteOutcome]) -> None:
     """Tell those who wait. For the event loop of their futures."""
     for outcome in outcomes:
         if outcome.future.done():  # cancelled meanwhile

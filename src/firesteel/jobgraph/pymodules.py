@@ -112,14 +112,14 @@ def _read(file: Path) -> Module | None:
 
 
 @dataclass(frozen=True)
-class Names:
+class ModuleNames:
     defined: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | None]
     """Top-level names; the definition of those that are made by `def` and by nothing else."""
     open_ended: bool
     """There is a `from x import *` or a module `__getattr__`: any name may exist."""
 
 
-def names_in(tree: ast.Module) -> Names:
+def names_in(tree: ast.Module) -> ModuleNames:
     defined: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | None] = {}
     open_ended = False
     for node in _top_level(tree.body):
@@ -137,7 +137,7 @@ def names_in(tree: ast.Module) -> Names:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 names = (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
                 defined.update(dict.fromkeys(names))
-    return Names(defined, open_ended)
+    return ModuleNames(defined, open_ended)
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:

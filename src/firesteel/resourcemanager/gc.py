@@ -25,7 +25,7 @@ from firesteel.sandbox.owners import is_owner_directory
 from firesteel.types import parse_job_id
 
 
-class Kind(StrEnum):
+class LeftoverKind(StrEnum):
     ENGINE = "engine"
     ENGINE_RECORD = "engine record"
     JOB_FILES = "job files"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    kind: Kind
+    kind: LeftoverKind
     what: str
     """An engine's id or a place; with the kind it names one thing."""
     why: str
@@ -87,7 +87,7 @@ def find_leftovers(places: Places, known: JobsKnown, *, older_than: float = 600.
         found += _engines(EngineDirectory(places.cluster_dir), known, before, cluster=True)
     if known.cluster_known:
         found += _job_files(places.cluster_dir / "jobs", known, before)
-        found += _job_files(places.data_dir / "blobs", known, before, Kind.BLOBS)
+        found += _job_files(places.data_dir / "blobs", known, before, LeftoverKind.BLOBS)
         found += _checkpoints(places, known, before)
     return found
 
@@ -119,14 +119,14 @@ def _running(jobs: Path) -> set[str]:
 def remove(leftover: Leftover, places: Places, *, grace: float = 15.0) -> None:
     """Remove one thing that was found. One that is gone already is fine. Raises OSError when it cannot be removed."""
     match leftover.kind:
-        case Kind.ENGINE | Kind.ENGINE_RECORD:
+        case LeftoverKind.ENGINE | LeftoverKind.ENGINE_RECORD:
             for directory in _directories(places):
                 record = directory.load(leftover.what)
                 if record is None:
                     remove_record(directory, leftover.what)
-                elif leftover.kind is Kind.ENGINE or record.process is None or not record.process.alive:
+                elif leftover.kind is LeftoverKind.ENGINE or record.process is None or not record.process.alive:
                     stop_engine(directory, record, grace=grace)
-        case Kind.CHECKPOINTS if "://" in leftover.what:
+        case LeftoverKind.CHECKPOINTS if "://" in leftover.what:
             files, path = _remote(leftover.what)
             if files.exists(path):
                 files.rm(path, recursive=True)
@@ -151,11 +151,11 @@ def _engines(directory: EngineDirectory, known: JobsKnown, before: float, *, clu
         if since > before or _is_elsewhere(directory, home.name, record):
             continue
         if record is None:
-            yield Leftover(Kind.ENGINE_RECORD, home.name, "its record cannot be read", _size(home), since)
+            yield Leftover(LeftoverKind.ENGINE_RECORD, home.name, "its record cannot be read", _size(home), since)
         elif record.process is None or not record.process.alive:
-            yield Leftover(Kind.ENGINE_RECORD, home.name, "its process is gone", _size(home), since)
+            yield Leftover(LeftoverKind.ENGINE_RECORD, home.name, "its process is gone", _size(home), since)
         elif not record.shared and (why := _unneeded(record, known, cluster=cluster)):
-            yield Leftover(Kind.ENGINE, home.name, why, _size(home), since)
+            yield Leftover(LeftoverKind.ENGINE, home.name, why, _size(home), since)
 
 
 def _is_elsewhere(directory: EngineDirectory, engine_id: str, record: EngineRecord | None) -> bool:
@@ -176,7 +176,9 @@ def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str |
 # -- files --------------------------------------------------------------------------------------------------------
 
 
-def _job_files(root: Path, known: JobsKnown, before: float, kind: Kind = Kind.JOB_FILES) -> Iterator[Leftover]:
+def _job_files(
+    root: Path, known: JobsKnown, before: float, kind: LeftoverKind = LeftoverKind.JOB_FILES
+) -> Iterator[Leftover]:
     for home in _entries(root):
         if _gone(home.name, known) and (since := _newest(home)) <= before:
             yield Leftover(kind, str(home), "its job is not known", _size(home), since)
@@ -191,7 +193,7 @@ def _checkpoints(places: Places, known: JobsKnown, before: float) -> Iterator[Le
             h for d in (root, *(o for o in _entries(root) if is_owner_directory(o.name))) for h in _entries(d)
         ):
             if _gone(home.name, known) and home.name not in others and (since := _newest(home)) <= before:
-                yield Leftover(Kind.CHECKPOINTS, str(home), why, _size(home), since)
+                yield Leftover(LeftoverKind.CHECKPOINTS, str(home), why, _size(home), since)
         return
     files, path = _remote(places.checkpoints)
     for above, entry in _remote_directories(files, path):
@@ -203,7 +205,7 @@ def _checkpoints(places: Places, known: JobsKnown, before: float) -> Iterator[Le
             if changed is None:
                 changed = max((_seconds(f) or 0.0 for f in files.find(entry["name"], detail=True).values()), default=0)
             if changed <= before:
-                yield Leftover(Kind.CHECKPOINTS, location, why, None, changed or None)
+                yield Leftover(LeftoverKind.CHECKPOINTS, location, why, None, changed or None)
 
 
 def _remote_directories(files: Any, path: str) -> Iterator[tuple[list[str], dict[str, Any]]]:

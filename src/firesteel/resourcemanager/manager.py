@@ -31,7 +31,7 @@ from firesteel.errors import (
 from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, StartEngine, StopEngine, apply, plan
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
-from firesteel.resourcemanager.provider import EngineProvider, Health, machine_memory
+from firesteel.resourcemanager.provider import EngineHealth, EngineProvider, machine_memory
 from firesteel.resourcemanager.pulse import Pulse
 from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
 
@@ -239,7 +239,7 @@ class ResourceManager:
             return False
         if (adopting := self._adopting.get(engine_id)) is not None:
             # It was being given time to answer; whoever asks here has none.
-            if await self._provider.health(record) is Health.WELL:
+            if await self._provider.health(record) is EngineHealth.WELL:
                 return True
             if self._adopting.get(engine_id) is adopting:  # still undecided
                 # A task of ours: whoever asked may go away in the middle of it.
@@ -489,10 +489,10 @@ class ResourceManager:
 
     async def _look(self, record: EngineRecord) -> None:
         health = await self._provider.health(record)
-        if health is Health.BUSY and (pulse := self._pulses.get(record.engine_id)) is not None and pulse.young:
+        if health is EngineHealth.BUSY and (pulse := self._pulses.get(record.engine_id)) is not None and pulse.young:
             return  # slow, as new ones are
-        if health is not Health.WELL and self._watched(record):
-            await self._lose(record, "its process is gone" if health is Health.GONE else "it does not answer")
+        if health is not EngineHealth.WELL and self._watched(record):
+            await self._lose(record, "its process is gone" if health is EngineHealth.GONE else "it does not answer")
 
     def _watched(self, record: EngineRecord) -> bool:
         engine = self._state.engines.get(record.engine_id)

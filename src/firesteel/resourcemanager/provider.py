@@ -42,7 +42,7 @@ PID_SECONDS = 30.0
 """How long a process that was just started may take to note its pid."""
 
 
-class Health(Enum):
+class EngineHealth(Enum):
     WELL = "answers"
     SILENT = "does not answer"
     BUSY = "does not answer, but its process works"
@@ -79,7 +79,7 @@ class EngineProvider(Protocol):
         """
         ...
 
-    async def health(self, record: EngineRecord) -> Health: ...
+    async def health(self, record: EngineRecord) -> EngineHealth: ...
 
     async def last_words(self, record: EngineRecord) -> str:
         """The end of its log; may be empty."""
@@ -170,7 +170,7 @@ class LocalEngineProvider:
 
     async def _attach(self, spec: EngineSpec) -> EngineRecord:
         record = dataclasses.replace(launcher.attach(spec.master, self._token), spec=spec)
-        if await self.health(record) is not Health.WELL:
+        if await self.health(record) is not EngineHealth.WELL:
             raise EngineStartError(
                 f"nothing answers at {spec.master}; start the Spark Connect server there, or change engine.master"
             )
@@ -183,11 +183,11 @@ class LocalEngineProvider:
         while True:
             found = record if record.shared else await self._in(self._checks, lambda: self._reloaded(record))
             match health := await self.health(found):
-                case Health.WELL:
+                case EngineHealth.WELL:
                     return found
-                case Health.GONE:
+                case EngineHealth.GONE:
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) is gone")
-                case Health.BUSY if time.time() < began + self._options.start_timeout:
+                case EngineHealth.BUSY if time.time() < began + self._options.start_timeout:
                     pass
                 case _ if time.time() > deadline:
                     logger.info("engine %s %s", record.engine_id, health.value)
@@ -230,23 +230,23 @@ class LocalEngineProvider:
         launcher.stop_engine(self._directory, record, grace=0 if force else self._options.stop_timeout)
         self._used.pop(record.engine_id, None)
 
-    async def health(self, record: EngineRecord) -> Health:
+    async def health(self, record: EngineRecord) -> EngineHealth:
         return await self._in(self._checks, lambda: self._health(record))
 
-    def _health(self, record: EngineRecord) -> Health:
+    def _health(self, record: EngineRecord) -> EngineHealth:
         if record.spec.attached:
-            return Health.WELL if launcher.healthy(record) else Health.SILENT
+            return EngineHealth.WELL if launcher.healthy(record) else EngineHealth.SILENT
         if not record.shared and (self._directory.home(record.engine_id) / STOPPING).exists():
-            return Health.GONE
+            return EngineHealth.GONE
         if record.process is None:
-            return Health.SILENT if time.time() - record.started_at < PID_SECONDS else Health.GONE
+            return EngineHealth.SILENT if time.time() - record.started_at < PID_SECONDS else EngineHealth.GONE
         if not record.process.alive:
-            return Health.GONE
+            return EngineHealth.GONE
         used = record.process.cpu_seconds()
         if launcher.healthy(record):
             self._used.pop(record.engine_id, None)
-            return Health.WELL
-        return Health.BUSY if self._works(record.engine_id, record.process, used) else Health.SILENT
+            return EngineHealth.WELL
+        return EngineHealth.BUSY if self._works(record.engine_id, record.process, used) else EngineHealth.SILENT
 
     def _works(self, engine_id: str, process: ProcessIdentity, used: float | None) -> bool:
         """Whether the process has had the processor since the last look that it left without an answer, or else since this

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.resourcemanager.provider import Health
+from firesteel.resourcemanager.provider import EngineHealth
 
 
 class Pulse:
@@ -32,17 +32,17 @@ class Pulse:
     def young(self) -> bool:
         return not self._answered or self._age < self._start_timeout
 
-    def hear(self, health: Health, passed: float) -> str | None:
+    def hear(self, health: EngineHealth, passed: float) -> str | None:
         """Note a look at it, and the seconds since the last one. Why it is lost, if it is."""
         self._age += passed
-        if health is Health.GONE:
+        if health is EngineHealth.GONE:
             return "its process is gone"
-        if health is Health.WELL:
+        if health is EngineHealth.WELL:
             self._answered = True
             self._silent = self._idle = 0.0
             return None
         self._silent += passed
-        self._idle = 0.0 if health is Health.BUSY else self._idle + passed
+        self._idle = 0.0 if health is EngineHealth.BUSY else self._idle + passed
         if self.young and (not self._answered or self._idle < self._timeout):
             if self._silent < self._start_timeout:
                 return None

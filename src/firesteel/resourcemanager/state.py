@@ -55,7 +55,7 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RequestShape:
     """Requests of one shape are interchangeable but for their place in the queue."""
 
     spec: EngineSpec
@@ -74,9 +74,11 @@ class Waiting:
         return (-self.request.priority, self.request.arrival, self.ticket)
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> RequestShape:
         # A classic driver has its JVM alone anyway.
-        return Shape(self.request.engine, self.request.classic, self.request.exclusive and not self.request.classic)
+        return RequestShape(
+            self.request.engine, self.request.classic, self.request.exclusive and not self.request.classic
+        )
 
 
 class ResourceState:
@@ -86,7 +88,7 @@ class ResourceState:
         self.engines: dict[str, Engine] = {}
         self.classic: dict[Ticket, JobID] = {}
         """Classic drivers: each takes the room of an engine."""
-        self.queues: dict[Shape, list[Waiting]] = {}
+        self.queues: dict[RequestShape, list[Waiting]] = {}
         """By shape, each in the order of the queue, so that a plan costs nothing for those that wait behind others."""
         self.recovered = False
         """Whether jobs of an earlier life have taken back what they had. Until then nothing is stopped, and nothing granted

@@ -47,7 +47,7 @@ class Sandbox(NamedTuple):
         return Sandbox(read, write, hidden, shown, own, names=data["names"])
 
 
-class Grant(NamedTuple):
+class PathAccess(NamedTuple):
     path: str
     access: int
     """LIST, READ or WRITE."""
@@ -58,15 +58,15 @@ def real(*paths: str | os.PathLike[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.realpath(p) for p in paths if p is not None))
 
 
-def grants(sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[Grant]:
+def grants(sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[PathAccess]:
     """What to grant. `entries` gives the names in a directory, none for what is no directory."""
     for roots, access in ((sandbox.write, WRITE), (sandbox.read, READ)):
         for root in roots:
             yield from _beside(root, access, sandbox, entries)
     for path in sandbox.shown:
-        yield Grant(path, READ)
+        yield PathAccess(path, READ)
     for path in sandbox.own:
-        yield Grant(path, WRITE)
+        yield PathAccess(path, WRITE)
 
 
 def ways(sandbox: Sandbox) -> tuple[str, ...]:
@@ -82,15 +82,15 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _beside(path: str, access: int, sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[Grant]:
+def _beside(path: str, access: int, sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[PathAccess]:
     inside = f"{path.rstrip('/')}/"
     if any(path == hidden or path.startswith(f"{hidden.rstrip('/')}/") for hidden in sandbox.hidden):
         return
     if not any(hidden.startswith(inside) for hidden in sandbox.hidden):
-        yield Grant(path, access)
+        yield PathAccess(path, access)
         return
     if sandbox.names:
-        yield Grant(path, LIST)
+        yield PathAccess(path, LIST)
     for number, name in enumerate(entries(path)):
         if number >= MOST_ENTRIES:
             return

@@ -19,7 +19,7 @@ from firesteel.jobgraph.state_shape import Shape, shape_of
 from firesteel.jobgraph.state_sql import KeptState, StateKind
 from firesteel.savepoint import sources
 from firesteel.savepoint.evidence import DEFAULT_STORE, SavedOperator, SavedState
-from firesteel.savepoint.verdict import Finding, Level, Verdict
+from firesteel.savepoint.verdict import Level, RestoreFinding, Verdict
 
 KINDS: Mapping[str, StateKind] = {
     "stateStoreSave": StateKind.AGGREGATION,
@@ -49,15 +49,17 @@ def judge(
         plans: what the queries of sinks keep, as Spark says: for those whose graph has code.
     """
     before = _graph(old)
-    findings: list[Finding] = []
+    findings: list[RestoreFinding] = []
     for name in states:
         if name not in {s.name for s in new.sinks}:
             level = Level.CHANGES if allow_non_restored_state else Level.NOT
             left = "is left behind" if allow_non_restored_state else "would be left behind (allow_non_restored_state)"
-            findings.append(Finding(level, name, f"the job has no such sink; its state {left}"))
+            findings.append(RestoreFinding(level, name, f"the job has no such sink; its state {left}"))
     for sink in new.sinks:
         if sink.name not in states:
-            findings.append(Finding(Level.CHANGES, sink.name, "the savepoint has no such sink; it starts from nothing"))
+            findings.append(
+                RestoreFinding(Level.CHANGES, sink.name, "the savepoint has no such sink; it starts from nothing")
+            )
         elif (state := states[sink.name]) is not None:
             findings += _query(before, new, sink, state, plans.get(sink.name))
     return Verdict(tuple(dict.fromkeys(findings)))
@@ -72,7 +74,7 @@ def _graph(plain: Mapping[str, Any]) -> JobGraph | None:
 
 def _query(
     before: JobGraph | None, new: JobGraph, sink: Sink, state: SavedState, planned: tuple[KeptState, ...] | None
-) -> Iterator[Finding]:
+) -> Iterator[RestoreFinding]:
     shape = shape_of(new, sink)
     if shape.unclear and planned is not None:
         at = shape.unclear[-1][0]
@@ -82,7 +84,7 @@ def _query(
     old_sink = next((s for s in before.sinks if s.name == sink.name), None) if before else None
     old = shape_of(before, old_sink) if before and old_sink else None
     for vertex, why in shape.unclear:
-        yield Finding(Level.UNKNOWN, vertex, f"{why}: its state is looked at when the query starts")
+        yield RestoreFinding(Level.UNKNOWN, vertex, f"{why}: its state is looked at when the query starts")
     found = [*_operators(shape, old, state, sink.name)]
     if old is not None and not found and not old.unclear and not shape.unclear and planned is None:
         found = [*_same_operators(old, shape, state)]
@@ -96,24 +98,24 @@ def _query(
     yield from _settings(new, state)
 
 
-def _operators(shape: Shape, old: Shape | None, state: SavedState, sink: str) -> Iterator[Finding]:
+def _operators(shape: Shape, old: Shape | None, state: SavedState, sink: str) -> Iterator[RestoreFinding]:
     """Operators that came or went. Code may keep state too, so what the graph lacks is certain only without any."""
     if not state.complete:
-        yield Finding(Level.UNKNOWN, sink, "its state is written in a way that is not known here")
+        yield RestoreFinding(Level.UNKNOWN, sink, "its state is written in a way that is not known here")
         return
     saved = Counter(KINDS[o.name] for o in state.operators if o.name in KINDS)
     kept = Counter(k.kind for _, k in shape.kept)
     for kind in kept - saved:
         vertex = [v for v, k in shape.kept if k.kind is kind][-1]
-        yield Finding(Level.NOT, vertex, f"its {kind} is new, and the savepoint has no state for it")
+        yield RestoreFinding(Level.NOT, vertex, f"its {kind} is new, and the savepoint has no state for it")
     if shape.unclear:
         return
     for kind in saved - kept:
         at = next((v for v, k in (old.kept if old else ()) if k.kind is kind), sink)
-        yield Finding(Level.NOT, at, f"the savepoint has the state of {_a(kind)} that the query no longer has")
+        yield RestoreFinding(Level.NOT, at, f"the savepoint has the state of {_a(kind)} that the query no longer has")
     for operator in state.operators:
         if operator.name not in KINDS:
-            yield Finding(
+            yield RestoreFinding(
                 Level.NOT, sink, f"the savepoint has state of code ({operator.name}) that the query no longer has"
             )
 
@@ -122,10 +124,12 @@ def _a(kind: StateKind) -> str:
     return f"{'an' if kind is StateKind.AGGREGATION else 'a'} {kind}"
 
 
-def _same_operators(old: Shape, new: Shape, state: SavedState) -> Iterator[Finding]:
+def _same_operators(old: Shape, new: Shape, state: SavedState) -> Iterator[RestoreFinding]:
     """Both are known to the letter, and have as many operators of each kind."""
     if [k.kind for _, k in old.kept] != [k.kind for _, k in new.kept]:
-        yield Finding(Level.NOT, new.kept[-1][0], "its operators with state are in another order than in the savepoint")
+        yield RestoreFinding(
+            Level.NOT, new.kept[-1][0], "its operators with state are in another order than in the savepoint"
+        )
         return
     for (_, was), (vertex, now) in zip(old.kept, new.kept, strict=True):
         if was.keys != now.keys:
@@ -134,12 +138,12 @@ def _same_operators(old: Shape, new: Shape, state: SavedState) -> Iterator[Findi
             yield _changed_values(vertex, was, now)
 
 
-def _changed_keys(vertex: str, was: KeptState, now: KeptState) -> Finding:
+def _changed_keys(vertex: str, was: KeptState, now: KeptState) -> RestoreFinding:
     if [_last(k) for k in was.keys] == [_last(k) for k in now.keys] and was.values == now.values:
-        return Finding(
+        return RestoreFinding(
             Level.CHANGES, vertex, f"{_by(now)}, and the savepoint {_by(was)}: check that they are the same column"
         )
-    return Finding(Level.NOT, vertex, f"it {_by(now)}, and its state in the savepoint {_by(was)}")
+    return RestoreFinding(Level.NOT, vertex, f"it {_by(now)}, and its state in the savepoint {_by(was)}")
 
 
 def _by(kept: KeptState) -> str:
@@ -147,19 +151,19 @@ def _by(kept: KeptState) -> str:
     return f"{verb} {', '.join(kept.keys) or 'nothing'}"
 
 
-def _changed_values(vertex: str, was: KeptState, now: KeptState) -> Finding:
+def _changed_values(vertex: str, was: KeptState, now: KeptState) -> RestoreFinding:
     added = [v for v in now.values if v not in was.values]
     removed = [v for v in was.values if v not in now.values]
     parts = [f"{', '.join(added)} came"] * bool(added) + [f"{', '.join(removed)} went"] * bool(removed)
     what = " and ".join(parts) or "they are in another order"
-    return Finding(Level.NOT, vertex, f"its aggregates are not those of the savepoint: {what}")
+    return RestoreFinding(Level.NOT, vertex, f"its aggregates are not those of the savepoint: {what}")
 
 
 def _last(key: str) -> str:
     return key.rpartition(".")[2] if key.replace(".", "").replace("_", "").isalnum() else key
 
 
-def _columns(shape: Shape, state: SavedState) -> Iterator[Finding]:
+def _columns(shape: Shape, state: SavedState) -> Iterator[RestoreFinding]:
     """The keys by the names that they have in the state: for queries whose old text is not known."""
     for kind in (
         StateKind.AGGREGATION,
@@ -179,12 +183,14 @@ def _key_names(operator: SavedOperator) -> list[str] | None:
     return None if store is None else [c.name for c in store.keys if c.name != _SESSION_START]
 
 
-def _named(vertex: str, now: KeptState, names: Sequence[str]) -> Iterator[Finding]:
+def _named(vertex: str, now: KeptState, names: Sequence[str]) -> Iterator[RestoreFinding]:
     keys = [k for k in now.keys if not k.startswith("SESSION_WINDOW(")]
     if "*" in keys or "UNION" in keys:
         return
     if len(keys) != len(names) or any(not _may_be(k, n) for k, n in zip(keys, names, strict=True)):
-        yield Finding(Level.NOT, vertex, f"it {_by(now)}, and its state in the savepoint goes by {', '.join(names)}")
+        yield RestoreFinding(
+            Level.NOT, vertex, f"it {_by(now)}, and its state in the savepoint goes by {', '.join(names)}"
+        )
 
 
 def _may_be(key: str, name: str) -> bool:
@@ -196,40 +202,44 @@ def _may_be(key: str, name: str) -> bool:
     return not last.replace("_", "").isalnum() or last.lower() == name.lower()
 
 
-def _changes(before: JobGraph, new: JobGraph, old: Shape, shape: Shape, *, known: set[str | None]) -> Iterator[Finding]:
+def _changes(
+    before: JobGraph, new: JobGraph, old: Shape, shape: Shape, *, known: set[str | None]
+) -> Iterator[RestoreFinding]:
     """What is different on the way to the sink and does not touch what the state is."""
     for name in shape.vertices:
         if name in known or isinstance(new.by_name[name], Source):
             continue
         if name not in old.vertices:
-            yield Finding(Level.CHANGES, name, "is new on the way to the sink")
+            yield RestoreFinding(Level.CHANGES, name, "is new on the way to the sink")
         elif before.by_name[name] != new.by_name[name]:
-            yield Finding(Level.CHANGES, name, "is not as it was; rows before the savepoint went through the old one")
+            yield RestoreFinding(
+                Level.CHANGES, name, "is not as it was; rows before the savepoint went through the old one"
+            )
     for name in old.vertices:
         if name not in shape.vertices and name not in known and not isinstance(before.by_name[name], Source):
-            yield Finding(Level.CHANGES, name, "is no longer on the way to the sink")
+            yield RestoreFinding(Level.CHANGES, name, "is no longer on the way to the sink")
 
 
-def _output(was: Sink, now: Sink, *, stateful: bool) -> Iterator[Finding]:
+def _output(was: Sink, now: Sink, *, stateful: bool) -> Iterator[RestoreFinding]:
     modes = (was.output_mode or OutputMode.APPEND, now.output_mode or OutputMode.APPEND)
     if modes[0] is not modes[1]:
         level = Level.NOT if stateful and OutputMode.APPEND in modes else Level.CHANGES
         text = f"its output mode was {modes[0]} and is {modes[1]}"
         if level is Level.NOT:
             text += ", so rows that the state holds would be written again or never"
-        yield Finding(level, now.name, text)
+        yield RestoreFinding(level, now.name, text)
     if (was.format, was.path, was.table, was.foreach_batch) != (now.format, now.path, now.table, now.foreach_batch):
-        yield Finding(Level.CHANGES, now.name, "it writes elsewhere than the savepoint's query")
+        yield RestoreFinding(Level.CHANGES, now.name, "it writes elsewhere than the savepoint's query")
 
 
-def _settings(new: JobGraph, state: SavedState) -> Iterator[Finding]:
+def _settings(new: JobGraph, state: SavedState) -> Iterator[RestoreFinding]:
     if not state.operators:
         return
     for key, held in state.settings.items():
         wanted = new.settings.spark.get(key)
         if wanted is not None and wanted != held:
-            yield Finding(Level.CHANGES, None, f"{key} stays {held}, as in the savepoint")
+            yield RestoreFinding(Level.CHANGES, None, f"{key} stays {held}, as in the savepoint")
     if new.parallelism is not None and state.partitions not in (None, str(new.parallelism)):
-        yield Finding(
+        yield RestoreFinding(
             Level.CHANGES, None, f"the state stays in {state.partitions} partitions, whatever the parallelism"
         )

@@ -24,15 +24,15 @@ _LARGEST = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StateColumn:
     name: str
     type: str
 
 
 @dataclass(frozen=True, slots=True)
 class SavedStore:
-    keys: tuple[Column, ...]
-    values: tuple[Column, ...]
+    keys: tuple[StateColumn, ...]
+    values: tuple[StateColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def _pieces(raw: bytes) -> tuple[str, bytes]:
     return text, raw
 
 
-def _columns(schema: Mapping[str, Any]) -> tuple[Column, ...]:
-    return tuple(Column(str(f["name"]), _type(f["type"])) for f in schema["fields"])
+def _columns(schema: Mapping[str, Any]) -> tuple[StateColumn, ...]:
+    return tuple(StateColumn(str(f["name"]), _type(f["type"])) for f in schema["fields"])
 
 
 def _type(kind: Any) -> str:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from firesteel.errors import InvalidPipelineError, SavepointError
 from firesteel.savepoint.manifest import SavedFile
-from firesteel.sinks.store import FileStore, Location, locate, open_store
+from firesteel.sinks.store import FileLocation, FileStore, locate, open_store
 
 _CHUNK = 1 << 20
 _WORKERS = 8
@@ -24,7 +24,7 @@ _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTS
 class Place:
     """A directory on some file system. Names are paths from here."""
 
-    location: Location
+    location: FileLocation
     store: FileStore
 
     @staticmethod
@@ -39,7 +39,7 @@ class Place:
 
     def below(self, name: str) -> Place:
         root = self.path(name)
-        return Place(Location(self.location.protocol, root, self.location.options), self.store)
+        return Place(FileLocation(self.location.protocol, root, self.location.options), self.store)
 
     def path(self, name: str) -> str:
         return f"{self.location.root}/{name}" if name else self.location.root

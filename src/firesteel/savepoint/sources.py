@@ -6,33 +6,35 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import Source
-from firesteel.savepoint.verdict import Finding, Level
+from firesteel.savepoint.verdict import Level, RestoreFinding
 
 _PLACES = ("subscribe", "subscribepattern", "assign", "dbtable", "path", "host", "port", "kafka.bootstrap.servers")
 
 
-def compare(old: Sequence[Source], new: Sequence[Source], sink: str) -> Iterator[Finding]:
+def compare(old: Sequence[Source], new: Sequence[Source], sink: str) -> Iterator[RestoreFinding]:
     """What is different between the sources of two queries."""
     if len(old) != len(new):
         text = f"it read {len(old)} streams and reads {len(new)}; the offsets in the savepoint belong to the old ones"
-        yield Finding(Level.NOT, sink, text)
+        yield RestoreFinding(Level.NOT, sink, text)
         return
     was, now = [_place(s) for s in old], [_place(s) for s in new]
     if was != now and sorted(was) == sorted(now):
-        yield Finding(
+        yield RestoreFinding(
             Level.NOT, sink, "its streams are in another order, and the offsets in the savepoint go by their order"
         )
         return
     for before, after in zip(old, new, strict=True):
         if before.format != after.format and not (_files(before) and _files(after)):
             text = f"it was a stream of format '{before.format}' and is one of '{after.format}'; the offsets are not the same"
-            yield Finding(Level.NOT, after.name, text)
+            yield RestoreFinding(Level.NOT, after.name, text)
         elif _place(before) != _place(after):
-            yield Finding(Level.CHANGES, after.name, "it reads from another place, where the savepoint's offsets go on")
+            yield RestoreFinding(
+                Level.CHANGES, after.name, "it reads from another place, where the savepoint's offsets go on"
+            )
         elif before.schema_ != after.schema_:
-            yield Finding(Level.CHANGES, after.name, "its schema is not as it was")
+            yield RestoreFinding(Level.CHANGES, after.name, "its schema is not as it was")
         elif before.watermark != after.watermark:
-            yield Finding(Level.CHANGES, after.name, "its watermark is not as it was")
+            yield RestoreFinding(Level.CHANGES, after.name, "its watermark is not as it was")
 
 
 def _files(source: Source) -> bool:

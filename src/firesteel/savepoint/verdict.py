@@ -21,7 +21,7 @@ _RANK = tuple(Level)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RestoreFinding:
     level: Level
     vertex: str | None
     text: str
@@ -29,19 +29,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    findings: tuple[Finding, ...]
+    findings: tuple[RestoreFinding, ...]
 
     @property
     def level(self) -> Level:
         return max((f.level for f in self.findings), key=_RANK.index, default=Level.COMPATIBLE)
 
     @property
-    def refusals(self) -> tuple[Finding, ...]:
+    def refusals(self) -> tuple[RestoreFinding, ...]:
         return tuple(f for f in self.findings if f.level is Level.NOT)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verdict:
-        return Verdict(tuple(Finding(Level(f["level"]), f["vertex"], f["text"]) for f in data["findings"]))
+        return Verdict(tuple(RestoreFinding(Level(f["level"]), f["vertex"], f["text"]) for f in data["findings"]))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Sequence
 
 from firesteel.files import NotAPlainFileError, open_plain
-from firesteel.sinks.store import Kind, Move, lost
+from firesteel.sinks.store import Move, PathKind, lost
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _RENAME_TRIES = 5
@@ -21,9 +21,9 @@ _RENAME_TRIES = 5
 class LocalStore:
     """FileStore of plain absolute paths. Plain `os` calls: fsspec costs more per file than the rename itself."""
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> PathKind | None:
         try:
-            return Kind.DIRECTORY if stat.S_ISDIR(os.stat(path).st_mode) else Kind.FILE
+            return PathKind.DIRECTORY if stat.S_ISDIR(os.stat(path).st_mode) else PathKind.FILE
         except (FileNotFoundError, NotADirectoryError):
             return None
 

@@ -18,8 +18,8 @@ import re
 
 from firesteel.errors import CommitConflictError
 from firesteel.sinks.plan import SUCCESS, emptied_directories
-from firesteel.sinks.record import CommitRecord, Committed, Decision, decode, decode_done, encode, encode_done
-from firesteel.sinks.store import FileStore, Kind, Move, lost
+from firesteel.sinks.record import CommitRecord, CommitSummary, Decision, decode, decode_done, encode, encode_done
+from firesteel.sinks.store import FileStore, Move, PathKind, lost
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class CommitLog:
         self._store.write(self._begun(attempt), b"")
 
     def has_begun(self, attempt: int) -> bool:
-        return self._store.kind(self._begun(attempt)) is Kind.FILE
+        return self._store.kind(self._begun(attempt)) is PathKind.FILE
 
     def _begun(self, attempt: int) -> str:
         return f"{self.staging(attempt)}{_BEGUN}"
@@ -55,7 +55,7 @@ class CommitLog:
     def is_empty(self) -> bool:
         return not self._store.names(self.directory)
 
-    def done(self) -> Committed | None:
+    def done(self) -> CommitSummary | None:
         return decode_done(self._store.read(f"{self.directory}/{_DONE}"))
 
     def record(self) -> CommitRecord | None:
@@ -97,7 +97,7 @@ class CommitLog:
             "look at the job's recorded result"
         )
 
-    def apply(self, record: CommitRecord) -> Committed:
+    def apply(self, record: CommitRecord) -> CommitSummary:
         """Carry out a commit. Any number of processes may do so at once or again, up to the clean-up.
 
         Raises:

@@ -33,7 +33,7 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitSummary:
     """What a commit made visible."""
 
     attempt: int
@@ -54,8 +54,8 @@ class CommitRecord:
     """Relative to the target."""
 
     @property
-    def committed(self) -> Committed:
-        return Committed(self.attempt, len(self.files), sum(f.size for f in self.files), len(self.remove))
+    def committed(self) -> CommitSummary:
+        return CommitSummary(self.attempt, len(self.files), sum(f.size for f in self.files), len(self.remove))
 
 
 def encode(record: CommitRecord) -> bytes:
@@ -118,14 +118,14 @@ def _inside(path: str) -> str:
     return path
 
 
-def encode_done(committed: Committed) -> bytes:
+def encode_done(committed: CommitSummary) -> bytes:
     return json.dumps(asdict(committed)).encode()
 
 
-def decode_done(data: bytes | None) -> Committed | None:
+def decode_done(data: bytes | None) -> CommitSummary | None:
     """None when there is no marker, or a torn one: the record is still there then, and applying it again is free."""
     try:
-        return None if data is None else Committed(**json.loads(data))
+        return None if data is None else CommitSummary(**json.loads(data))
     except (ValueError, TypeError):
         return None
 

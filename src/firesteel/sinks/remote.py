@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from firesteel.sinks.store import Kind, Move, lost
+from firesteel.sinks.store import Move, PathKind, lost
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,9 +56,9 @@ class FsspecStore:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> PathKind | None:
         info = self._info(path)
-        return None if info is None else Kind.DIRECTORY if info["type"] == "directory" else Kind.FILE
+        return None if info is None else PathKind.DIRECTORY if info["type"] == "directory" else PathKind.FILE
 
     def _info(self, path: str) -> dict[str, Any] | None:
         self._fs.invalidate_cache()  # object store clients remember listings; other processes write here too

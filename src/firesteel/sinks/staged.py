@@ -23,8 +23,8 @@ from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem
 from firesteel.jobgraph.model import NAME_PATTERN, SaveMode
 from firesteel.sinks import plan
 from firesteel.sinks.log import PRIVATE, CommitLog
-from firesteel.sinks.record import CommitRecord, Committed, Decision
-from firesteel.sinks.store import FileStore, Kind, locate, open_store
+from firesteel.sinks.record import CommitRecord, CommitSummary, Decision
+from firesteel.sinks.store import FileStore, PathKind, locate, open_store
 from firesteel.types import JobID, parse_job_id
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class StagedFileSink:
         """
         if self._settle() is not None:
             return Begin.ALREADY_COMMITTED
-        if self._store.kind(self._target) is Kind.FILE:
+        if self._store.kind(self._target) is PathKind.FILE:
             fix = "name a directory; Spark writes one file per partition into it"
             raise InvalidPipelineError([Problem(f"'{self._uri}' is a file", fix, vertex=self._vertex, field="path")])
         if self._mode in (SaveMode.ERROR, SaveMode.IGNORE):
@@ -101,7 +101,7 @@ class StagedFileSink:
         self._log.begin(attempt)
         return Begin.RUN
 
-    def commit(self, attempt: int) -> Committed:
+    def commit(self, attempt: int) -> CommitSummary:
         """Put the rows of `attempt` in place, or those of the attempt that was decided before.
 
         Returns:
@@ -126,7 +126,7 @@ class StagedFileSink:
             self._log.withdraw()
         return self._finish(decided)
 
-    def abandon(self) -> Committed | None:
+    def abandon(self) -> CommitSummary | None:
         """Give the sink up. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.
 
         Otherwise the sink is closed first (a late `commit` of any attempt fails), then its staged files are removed.
@@ -147,7 +147,7 @@ class StagedFileSink:
         if self.abandon() is not None:
             self._log.remove()
 
-    def _settle(self) -> Committed | None:
+    def _settle(self) -> CommitSummary | None:
         """Finish what is decided; None when nothing is."""
         done = self._log.done()
         if done is not None:
@@ -155,7 +155,7 @@ class StagedFileSink:
         record = self._log.record()
         return None if record is None else self._finish(record)
 
-    def _finish(self, record: CommitRecord) -> Committed:
+    def _finish(self, record: CommitRecord) -> CommitSummary:
         if record.decision is Decision.ABANDON:
             raise CommitConflictError(f"sink '{self._vertex}' of job {self._job_id} was abandoned — submit a new job")
         return self._log.apply(record)
@@ -169,7 +169,7 @@ class StagedFileSink:
             return False
         return record.decision is Decision.ABANDON or not self._log.has_begun(record.attempt)
 
-    def _settle_or_abandon(self) -> Committed | None:
+    def _settle_or_abandon(self) -> CommitSummary | None:
         settled = self._settle()
         if settled is None:
             decided = self._log.decide(CommitRecord(Decision.ABANDON, self._job_id, self._vertex))

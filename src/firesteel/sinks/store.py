@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from firesteel.errors import CommitConflictError, EnvironmentNotReadyError, InvalidPipelineError, Problem
 
 
-class Kind(Enum):
+class PathKind(Enum):
     FILE = "file"
     DIRECTORY = "directory"
 
@@ -28,7 +28,7 @@ class Move(NamedTuple):
 class FileStore(Protocol):
     """Synchronous file operations. Each one is durable when it returns; none of the batch ones is atomic as a whole."""
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> PathKind | None:
         """What stands at `path`; None when nothing does."""
 
     def read(self, path: str) -> bytes | None:
@@ -95,7 +95,7 @@ _FIXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class FileLocation:
     """Which file system a path means to fsspec, and the path as that file system spells it."""
 
     protocol: str
@@ -103,7 +103,7 @@ class Location:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def locate(path: str, vertex: str, options: Mapping[str, Any]) -> Location:
+def locate(path: str, vertex: str, options: Mapping[str, Any]) -> FileLocation:
     """What `path`, as Spark understands it, means to fsspec.
 
     `options` go to the fsspec file system as they are (keys, endpoints, `host`, `port`). One key is ours: `protocol`
@@ -118,22 +118,22 @@ def locate(path: str, vertex: str, options: Mapping[str, Any]) -> Location:
         if not local.startswith("/"):
             fix = "write the full path: Spark may run in another directory"
             raise InvalidPipelineError([Problem(f"'{path}' is not absolute", fix, vertex=vertex, field="path")])
-        return Location("file", local.rstrip("/"))
+        return FileLocation("file", local.rstrip("/"))
     if scheme == "file":
-        return Location("file", "/" + rest.strip("/"))
+        return FileLocation("file", "/" + rest.strip("/"))
     given = {k: v for k, v in options.items() if k != "protocol"}
     authority, _, inside = rest.partition("/")
     inside = inside.strip("/")
     if scheme in _HDFS:
         protocol = options.get("protocol", "hdfs" if scheme == "hdfs" else "webhdfs")
-        return Location(protocol, f"/{inside}", {**_hdfs_address(scheme, protocol, authority), **given})
+        return FileLocation(protocol, f"/{inside}", {**_hdfs_address(scheme, protocol, authority), **given})
     if scheme in _AZURE:
         container, _, account = authority.partition("@")
         named = {"account_name": account.split(".")[0]} if account else {}
-        return Location("abfs", f"{container}/{inside}".rstrip("/"), {**named, **given})
+        return FileLocation("abfs", f"{container}/{inside}".rstrip("/"), {**named, **given})
     if scheme in _OBJECT_STORES:
         root = f"{authority}/{inside}".rstrip("/")
-        return Location(_OBJECT_STORES[scheme], f"/{root}" if scheme == "memory" else root, given)
+        return FileLocation(_OBJECT_STORES[scheme], f"/{root}" if scheme == "memory" else root, given)
     fix = "use a local path, hdfs, s3a, gs or abfss, or set delivery: at-least-once"
     message = f"no exactly-once commit is known for '{scheme}://'"
     raise InvalidPipelineError([Problem(message, fix, vertex=vertex, field="path")])
@@ -152,7 +152,7 @@ def _hdfs_address(scheme: str, protocol: str, authority: str) -> dict[str, Any]:
     return named
 
 
-def open_store(location: Location) -> FileStore:
+def open_store(location: FileLocation) -> FileStore:
     """The store of a location.
 
     Raises:

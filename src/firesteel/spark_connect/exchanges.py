@@ -29,7 +29,7 @@ _BY_PARTITIONING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PlanLine:
     depth: int
     text: str
     """Without the numbers that Spark gives to columns and plans."""
@@ -44,7 +44,7 @@ class Node:
         return next((word for name, word in _BY_PARTITIONING if name in self.text), None)
 
 
-def parse_plan(text: str) -> list[Node]:
+def parse_plan(text: str) -> list[PlanLine]:
     """The operators of a plan that was explained, each after the one that it feeds."""
     nodes = []
     for line in text.splitlines():
@@ -53,7 +53,7 @@ def parse_plan(text: str) -> list[Node]:
         match = _LINE.match(line)
         if match is None or match["text"].startswith("=="):
             continue
-        nodes.append(Node(len(match["indent"]) // 3, _NOISE.sub("", match["text"])))
+        nodes.append(PlanLine(len(match["indent"]) // 3, _NOISE.sub("", match["text"])))
     return nodes
 
 
@@ -127,9 +127,9 @@ def _spread(graph: JobGraph, words: dict[str, str]) -> dict[str, str]:
     return {name: REBALANCE if word == FORWARD and name in spread else word for name, word in words.items()}
 
 
-def _words(plan: list[Node], before: Counter[str], inputs: Mapping[str, set[str]]) -> dict[str, str]:
+def _words(plan: list[PlanLine], before: Counter[str], inputs: Mapping[str, set[str]]) -> dict[str, str]:
     """For each input of a vertex, what its plan does to it; `inputs` has the leaves of each, `before` what they do."""
-    own: list[tuple[int, Node]] = []
+    own: list[tuple[int, PlanLine]] = []
     for at, node in enumerate(plan):
         if node.exchange and not before[node.text]:
             own.append((at, node))
@@ -147,12 +147,12 @@ def _words(plan: list[Node], before: Counter[str], inputs: Mapping[str, set[str]
     return {name: words.get(name, FORWARD) for name in inputs}
 
 
-def _subtree(plan: list[Node], at: int) -> list[Node]:
+def _subtree(plan: list[PlanLine], at: int) -> list[PlanLine]:
     end = next((n for n in range(at + 1, len(plan)) if plan[n].depth <= plan[at].depth), len(plan))
     return plan[at:end]
 
 
-def _leaves(plan: list[Node]) -> Iterator[Node]:
+def _leaves(plan: list[PlanLine]) -> Iterator[PlanLine]:
     for node, following in zip(plan, [*plan[1:], None], strict=True):
         if following is None or following.depth <= node.depth:
             yield node

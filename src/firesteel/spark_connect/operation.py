@@ -30,7 +30,7 @@ class StageProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class OperationProgress:
     stages: tuple[StageProgress, ...]
     running_tasks: int
 

@@ -24,7 +24,7 @@ from pyspark.sql.connect.dataframe import DataFrame
 from pyspark.sql.connect.plan import SQL, SubqueryAlias
 from pyspark.sql.connect.session import SparkSession
 
-from firesteel.spark_connect.operation import OperationResult, Outcome, Progress, StageProgress, error_class
+from firesteel.spark_connect.operation import OperationProgress, OperationResult, Outcome, StageProgress, error_class
 
 _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _SUCCEEDED = pb.GetStatusResponse.OperationStatus.OperationState.OPERATION_STATE_SUCCEEDED
@@ -110,7 +110,7 @@ class EngineSession:
     # -- running operations ---------------------------------------------------------------------------------------
 
     def execute(
-        self, command: Any, operation_id: str, on_progress: Callable[[Progress], None] = lambda _: None
+        self, command: Any, operation_id: str, on_progress: Callable[[OperationProgress], None] = lambda _: None
     ) -> OperationResult:
         """Run a command under `operation_id` and follow it to its end. Raises what Spark raised.
 
@@ -150,7 +150,7 @@ class EngineSession:
                 else:
                     self.client._handle_error(error)
 
-    def _take(self, response: Any, result: OperationResult, on_progress: Callable[[Progress], None]) -> bool:
+    def _take(self, response: Any, result: OperationResult, on_progress: Callable[[OperationProgress], None]) -> bool:
         result.last_response_id = response.response_id
         for observed in response.observed_metrics:
             result.observed[observed.name] = {
@@ -162,7 +162,7 @@ class EngineSession:
                     StageProgress(s.stage_id, s.num_tasks, s.num_completed_tasks, s.input_bytes_read, s.done)
                     for s in response.execution_progress.stages
                 )
-                on_progress(Progress(stages, response.execution_progress.num_inflight_tasks))
+                on_progress(OperationProgress(stages, response.execution_progress.num_inflight_tasks))
             case "result_complete":
                 return True
         return False

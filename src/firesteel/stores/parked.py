@@ -22,7 +22,7 @@ _PREFIX = "parked"
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ParkedJob:
     job_id: JobID
     path: str
     """Where the record stood: `graphs/<job id>`."""
@@ -40,9 +40,9 @@ class Parked:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Parked:
+    def from_json(data: Mapping[str, Any]) -> ParkedJob:
         """Raises ValueError or KeyError when `data` is not a parked record."""
-        return Parked(
+        return ParkedJob(
             job_id=JobID(take(data, "job_id", str)),  # as it was found: it need not be a proper id
             path=take(data, "path", str),
             raw=base64.b64decode(take(data, "raw", str), validate=True),
@@ -57,16 +57,16 @@ class ParkedStore:
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
-    async def put(self, parked: Parked, *, epoch: Epoch) -> None:
+    async def put(self, parked: ParkedJob, *, epoch: Epoch) -> None:
         """Keep a record. Repeating it is harmless."""
         kind = parked.path.partition("/")[0]
         await self._store.put(f"{_PREFIX}/{parked.job_id}/{kind}", encode(parked.to_json()), epoch=epoch)
 
-    async def list(self) -> Sequence[Parked]:
+    async def list(self) -> Sequence[ParkedJob]:
         found = []
         for path, stored in (await self._store.list(_PREFIX)).items():
             try:
-                found.append(decode(path, stored.value, Parked.from_json))
+                found.append(decode(path, stored.value, ParkedJob.from_json))
             except UnreadableRecordError as error:
                 logger.error("a parked record is left out: %s", error)
         return found

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import TERMINAL, Bounds, Job, Story, Violation, pairs
+from firesteel_chaos.invariants.model import TERMINAL, Bounds, ObservedJob, Story, Violation, pairs
 
 _CLOCKS = 0.05
 """Two clocks that tell the same time agree to this."""
@@ -40,7 +40,7 @@ def i8(story: Story, bounds: Bounds) -> Iterator[Violation]:
         yield from _without_reason(story, job, bounds)
 
 
-def _without_reason(story: Story, job: Job, bounds: Bounds) -> Iterator[Violation]:
+def _without_reason(story: Story, job: ObservedJob, bounds: Bounds) -> Iterator[Violation]:
     """A further attempt has a reason: a failure that was planned, or a fault that harms attempts."""
     planned = int(job.plan.get("failures") or 0)
     began = _began(job)
@@ -59,7 +59,7 @@ def _without_reason(story: Story, job: Job, bounds: Bounds) -> Iterator[Violatio
             yield Violation("I8", job.job, "it FAILED, and nothing had harmed it", ended[0].at)
 
 
-def _began(job: Job) -> dict[int, float]:
+def _began(job: ObservedJob) -> dict[int, float]:
     """When each attempt was first heard of."""
     began: dict[int, float] = {}
     heard = [(s.attempt, s.seen) for s in job.drivers]

@@ -68,7 +68,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Fault:
+class PlayedFault:
     id: Any
     name: str
     what: str
@@ -108,7 +108,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Job:
+class ObservedJob:
     job: str
     load: str = ""
     digest: str | None = None
@@ -143,12 +143,12 @@ class Story:
     def __init__(self, events: Iterable[Event]) -> None:
         self.events = sorted(events, key=lambda e: e.at)
         self.end = self.events[-1].at if self.events else 0.0
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, ObservedJob] = {}
         self.calls: list[Call] = []
-        self.faults: list[Fault] = []
+        self.faults: list[PlayedFault] = []
         self.by_kind: dict[str, list[Event]] = defaultdict(list)
         self._open_calls: dict[Any, Call] = {}
-        self._open_faults: dict[Any, Fault] = {}
+        self._open_faults: dict[Any, PlayedFault] = {}
         # A fault may put a process that has nothing to do with it in the place of a driver (F18).
         self._strangers = {e["stranger"] for e in self.events if e.kind == "fault" and e.get("stranger") is not None}
         for event in self.events:
@@ -230,19 +230,19 @@ class Story:
                 }
                 lists[event.kind].append(event)
 
-    def _job(self, job: str) -> Job:
-        return self.jobs.setdefault(job, Job(job))
+    def _job(self, job: str) -> ObservedJob:
+        return self.jobs.setdefault(job, ObservedJob(job))
 
 
-def _fault(event: Event) -> Fault:
+def _fault(event: Event) -> PlayedFault:
     name = str(event["name"])
     said = event.get("harms")
     harms = frozenset(said) if said is not None else frozenset({"drivers"} if name in HARMING else ())
     what, target = str(event.get("what") or ""), str(event.get("target") or "")
-    return Fault(event["id"], name, what, target, harms, frozenset(event.get("jobs") or ()), event.at)
+    return PlayedFault(event["id"], name, what, target, harms, frozenset(event.get("jobs") or ()), event.at)
 
 
-def _note_driver(job: Job, event: Event) -> None:
+def _note_driver(job: ObservedJob, event: Event) -> None:
     process = (event["pid"], event["started"])
     span = next((s for s in job.drivers if (s.attempt, s.process) == (event["attempt"], process)), None)
     if span is None:

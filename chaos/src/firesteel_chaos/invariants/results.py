@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import TERMINAL, Bounds, Job, Story, Violation
+from firesteel_chaos.invariants.model import TERMINAL, Bounds, ObservedJob, Story, Violation
 
 
 def i5(story: Story, _: Bounds) -> Iterator[Violation]:
@@ -29,7 +29,7 @@ def i5(story: Story, _: Bounds) -> Iterator[Violation]:
                 yield Violation("I5", job.job, "had ended, and its program began", run["began"])
 
 
-def _stored(job: Job) -> Iterator[Violation]:
+def _stored(job: ObservedJob) -> Iterator[Violation]:
     """The store is read from outside: what stands there once stands there for good, but for the mark that it is clean."""
     first: dict[str, object] | None = None
     for event in job.stored:

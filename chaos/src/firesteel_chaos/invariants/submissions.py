@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import Bounds, Job, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ObservedJob, Story, Violation
 
 
 def i1(story: Story, _: Bounds) -> Iterator[Violation]:
@@ -29,7 +29,7 @@ def i1(story: Story, _: Bounds) -> Iterator[Violation]:
         yield from _same(job)
 
 
-def _same(job: Job) -> Iterator[Violation]:
+def _same(job: ObservedJob) -> Iterator[Violation]:
     for call in job.results():
         told = call.value.get("digest")
         if told is not None and job.digest is not None and told != job.digest:

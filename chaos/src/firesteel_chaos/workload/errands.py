@@ -11,7 +11,7 @@ from typing import Any
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.job import JobClient
-from firesteel.client.operations import Operation
+from firesteel.client.operations import RemoteOperation
 from firesteel.types import JobID
 from firesteel_chaos.history import History
 from firesteel_chaos.workload.calls import RecordingClient, Told
@@ -77,7 +77,13 @@ class Errands:
         )
 
     def operate(
-        self, client: RecordingClient, what: str, operation: Operation, job: str, trigger: str, wish: dict[str, Any]
+        self,
+        client: RecordingClient,
+        what: str,
+        operation: RemoteOperation,
+        job: str,
+        trigger: str,
+        wish: dict[str, Any],
     ) -> Told:
         """Have an operation begun under an id of ours, then ask under that id what came of it, whoever leads by then."""
 

@@ -47,7 +47,7 @@ class GoneError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """A kind of object, by where it is served."""
 
     name: str
@@ -55,8 +55,8 @@ class Kind:
     plural: str
 
 
-LEASE = Kind("Lease", "/apis/coordination.k8s.io/v1", "leases")
-CONFIG_MAP = Kind("ConfigMap", "/api/v1", "configmaps")
+LEASE = ObjectKind("Lease", "/apis/coordination.k8s.io/v1", "leases")
+CONFIG_MAP = ObjectKind("ConfigMap", "/api/v1", "configmaps")
 
 
 class Api:
@@ -72,18 +72,18 @@ class Api:
         self._sending: set[asyncio.Task[Any]] = set()
         self.where = f"the API server {client.configuration.host}"
 
-    async def read(self, kind: Kind, name: str) -> dict[str, Any] | None:
+    async def read(self, kind: ObjectKind, name: str) -> dict[str, Any] | None:
         """The newest there is, as of after this call began; None when there is none."""
         return await self._request("GET", kind, name)
 
-    async def create(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any]:
         """Raises ConflictError when there is one of that name."""
         created = await self._request("POST", kind, body=made)
         if created is None:
             raise StoreError(f"{self.where} does not know {kind.plural}; look at its version")
         return created
 
-    async def replace(self, kind: Kind, made: Mapping[str, Any]) -> dict[str, Any] | None:
+    async def replace(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any] | None:
         """The object as it is now; None when it is gone.
 
         Raises ConflictError when it is not the one, or not of the resourceVersion, that `made` names. Nothing was written then.
@@ -93,7 +93,7 @@ class Api:
         assert metadata["uid"]
         return await self._request("PUT", kind, metadata["name"], body=made)
 
-    async def list_all(self, kind: Kind, selector: str) -> list[dict[str, Any]]:
+    async def list_all(self, kind: ObjectKind, selector: str) -> list[dict[str, Any]]:
         """All of one moment, in pages."""
         for _ in range(_TRIES):
             try:
@@ -102,7 +102,7 @@ class Api:
                 continue  # the rest of that moment was forgotten while the first pages were read
         raise StoreUnavailableError(f"{self.where} forgets {kind.plural} faster than they can be listed; try again")
 
-    async def _pages(self, kind: Kind, selector: str) -> AsyncIterator[list[dict[str, Any]]]:
+    async def _pages(self, kind: ObjectKind, selector: str) -> AsyncIterator[list[dict[str, Any]]]:
         query = {"labelSelector": selector, "limit": str(PAGE)}
         while True:
             listed = await self._request("GET", kind, query=query)
@@ -114,7 +114,9 @@ class Api:
                 return
             query["continue"] = following
 
-    async def watch(self, kind: Kind, name: str, since: str | None) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+    async def watch(
+        self, kind: ObjectKind, name: str, since: str | None
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """(type, object) of each change to one object, until the server ends it; without `since`, first as it is now.
 
         Raises GoneError when what came after `since` is forgotten.
@@ -152,7 +154,7 @@ class Api:
     async def _request(
         self,
         method: str,
-        kind: Kind,
+        kind: ObjectKind,
         name: str | None = None,
         *,
         query: Mapping[str, str] | None = None,
@@ -188,7 +190,7 @@ class Api:
     async def _send(
         self,
         method: str,
-        kind: Kind,
+        kind: ObjectKind,
         name: str | None,
         query: Mapping[str, str],
         body: Mapping[str, Any] | None,
@@ -216,7 +218,7 @@ class Api:
             sending.add_done_callback(_drop)
             raise
 
-    def _error(self, code: int, raw: bytes, verb: str, kind: Kind) -> Exception:
+    def _error(self, code: int, raw: bytes, verb: str, kind: ObjectKind) -> Exception:
         status = _status(raw)
         said = f"{self.where} answered {code} to '{verb}' of {kind.plural} in namespace '{self._namespace}'"
         why = f" ({status.message[:500]})" if status.message else ""

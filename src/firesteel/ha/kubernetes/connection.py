@@ -16,7 +16,7 @@ from firesteel.errors import InvalidConfigError, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ApiConnection:
     client: Any
     """A `kubernetes_asyncio.client.ApiClient`; the caller closes it."""
     refresh: Callable[[], Coroutine[Any, Any, None]] | None
@@ -24,7 +24,7 @@ class Connection:
     a pod is read again by itself."""
 
 
-async def connect(options: KubernetesOptions) -> Connection:
+async def connect(options: KubernetesOptions) -> ApiConnection:
     """A client; nothing has been asked of the server yet.
 
     Raises:
@@ -47,7 +47,7 @@ async def connect(options: KubernetesOptions) -> Connection:
             )
             refresh = partial(kubernetes.config.refresh_token, loader, settings)
         # Reads the certificates.
-        return Connection(kubernetes.client.ApiClient(settings), refresh)
+        return ApiConnection(kubernetes.client.ApiClient(settings), refresh)
     except Exception as error:  # whatever the library stumbles over in somebody's file
         file = options.config_file or os.environ.get("KUBECONFIG") or "~/.kube/config"
         named = "the service account of this pod" if by_pod else f"the kubeconfig {file}"

@@ -49,7 +49,7 @@ class ClaimRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ShardEntry:
     version: int
     record: str
     """In base64, as it came and will go: most of a shard is only passed through."""
@@ -73,7 +73,7 @@ class Shard:
     epoch: Epoch
     holder: str
     last_version: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ShardEntry]
 
     @staticmethod
     def made(names: Names, name: str, *, instance: str, shards: int, epoch: Epoch, holder: str) -> Shard:
@@ -96,7 +96,9 @@ class Shard:
         try:
             versions = orjson.loads(data["paths"])
             # A record that somebody removed is one that cannot be read, not the end of all others.
-            entries = {path: Entry(int(version), values.get(str(version), "")) for path, version in versions.items()}
+            entries = {
+                path: ShardEntry(int(version), values.get(str(version), "")) for path, version in versions.items()
+            }
             return Shard(
                 name=name,
                 metadata=_own(metadata),
@@ -142,7 +144,7 @@ class Shard:
     def same_content(self, other: Shard) -> bool:
         return self == replace(other, metadata=self.metadata)
 
-    def below(self, prefix: str) -> Iterator[tuple[str, Entry]]:
+    def below(self, prefix: str) -> Iterator[tuple[str, ShardEntry]]:
         return ((path, entry) for path, entry in self.entries.items() if path.startswith(f"{prefix}/"))
 
 
@@ -154,7 +156,7 @@ class ShardBatch:
         self._epoch = found.epoch
         self._holder = found.holder
         self._last_version = found.last_version
-        self._entries: dict[str, Entry] | None = None
+        self._entries: dict[str, ShardEntry] | None = None
         """A copy, once something changes."""
         self._size: int | None = None
         self.changes = 0
@@ -171,7 +173,7 @@ class ShardBatch:
 
     def put(self, path: str, record: bytes, epoch: Epoch, expected: int | None) -> int:
         self.check(path, epoch, expected)
-        entry = Entry(self._last_version + 1, base64.b64encode(record).decode())
+        entry = ShardEntry(self._last_version + 1, base64.b64encode(record).decode())
         size = self._current_size() + len(path) + 30 + entry.size - self._size_of(path)
         if size > CAPACITY - (RESERVED if len(record) > SMALL else 0):
             raise ShardFullError(
@@ -210,10 +212,10 @@ class ShardBatch:
         entry = self._now().get(path)
         return entry.version if entry else NEW
 
-    def _now(self) -> Mapping[str, Entry]:
+    def _now(self) -> Mapping[str, ShardEntry]:
         return self._found.entries if self._entries is None else self._entries
 
-    def _changed_entries(self) -> dict[str, Entry]:
+    def _changed_entries(self) -> dict[str, ShardEntry]:
         if self._entries is None:
             self._entries = dict(self._found.entries)
         return self._entries
@@ -230,7 +232,7 @@ def _own(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != "managedFields"}
 
 
-def _paths(entries: Mapping[str, Entry]) -> str:
+def _paths(entries: Mapping[str, ShardEntry]) -> str:
     return orjson.dumps({path: entry.version for path, entry in entries.items()}, option=orjson.OPT_SORT_KEYS).decode()
 
 

@@ -12,7 +12,7 @@ from firesteel.errors import FencingError, StoreBrokenError, StoreError, StoreUn
 from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError
 from firesteel.ha.kubernetes.names import SHARD, Names
 from firesteel.ha.kubernetes.root import Root, Roots
-from firesteel.ha.kubernetes.shard import SMALL, Entry, Shard, ShardBatch, ShardFullError
+from firesteel.ha.kubernetes.shard import SMALL, Shard, ShardBatch, ShardEntry, ShardFullError
 from firesteel.ha.kubernetes.values import Bulky, ShardValues
 from firesteel.ha.kubernetes.writer import ShardMissingError, ShardWriter
 from firesteel.ha.protocols import Epoch, Stored
@@ -180,7 +180,7 @@ class KubernetesStateStore:
             check_epoch(epoch, NEVER, f"a write of '{path}'")
             raise
 
-    async def _entry(self, path: str) -> Entry | None:
+    async def _entry(self, path: str) -> ShardEntry | None:
         name = self._names.shard_of(path, self._root.shards)
         raw = await self._api.read(CONFIG_MAP, name)
         if raw is None:
@@ -189,7 +189,7 @@ class KubernetesStateStore:
         self._names.check_ours(raw, SHARD)
         return Shard.of(raw).entries.get(path)
 
-    async def _stored(self, path: str, entry: Entry) -> Stored | None:
+    async def _stored(self, path: str, entry: ShardEntry) -> Stored | None:
         """What `entry` means; what stands there now, if its file was replaced and collected since it was read."""
         while True:
             record = entry.decoded()
@@ -205,12 +205,12 @@ class KubernetesStateStore:
                     return Stored(record, entry.version)
                 entry = now
 
-    def _inline(self, entries: Sequence[tuple[str, Entry]]) -> dict[str, Stored | None]:
+    def _inline(self, entries: Sequence[tuple[str, ShardEntry]]) -> dict[str, Stored | None]:
         """None for what is in files."""
         values = ((path, self._values.inline(entry.decoded()), entry.version) for path, entry in entries)
         return {path: Stored(value, version) if value is not None else None for path, value, version in values}
 
-    async def _below(self, prefix: str) -> Sequence[tuple[str, Entry]]:
+    async def _below(self, prefix: str) -> Sequence[tuple[str, ShardEntry]]:
         shards = await self._all_shards()
         return await asyncio.to_thread(lambda: sorted(_below(shards, prefix), key=lambda item: item[0]))
 
@@ -244,5 +244,5 @@ class KubernetesStateStore:
             )
 
 
-def _below(shards: Sequence[Shard], prefix: str) -> list[tuple[str, Entry]]:
+def _below(shards: Sequence[Shard], prefix: str) -> list[tuple[str, ShardEntry]]:
     return [item for shard in shards for item in shard.below(prefix)]

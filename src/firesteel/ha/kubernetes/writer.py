@@ -15,7 +15,7 @@ from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError
 from firesteel.ha.kubernetes.names import SHARD, Names
 from firesteel.ha.kubernetes.root import TRIES
 from firesteel.ha.kubernetes.shard import Shard, ShardBatch
-from firesteel.ha.outcomes import Outcome, Request, resolve
+from firesteel.ha.outcomes import WriteOutcome, WriteRequest, resolve
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class ShardWriter:
         self._names = names
         self._name = name
         self._tasks = tasks
-        self._queue: deque[Request[ShardBatch]] = deque()
+        self._queue: deque[WriteRequest[ShardBatch]] = deque()
         self._working: asyncio.Task[None] | None = None
         self._kept: Shard | None = None
         self._uid: str | None = None
@@ -50,7 +50,7 @@ class ShardWriter:
         Raises ShardMissingError when there is no shard.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(Request(action, future))
+        self._queue.append(WriteRequest(action, future))
         if self._working is None:
             self._working = self._tasks.start(self._work(), self._name)
         return await future
@@ -88,7 +88,7 @@ class ShardWriter:
             while self._queue:
                 self._queue.popleft().future.cancel()
 
-    async def _do(self, group: Sequence[Request[ShardBatch]]) -> list[Outcome]:
+    async def _do(self, group: Sequence[WriteRequest[ShardBatch]]) -> list[WriteOutcome]:
         try:
             return await self._commit(group)
         except asyncio.CancelledError:
@@ -101,8 +101,8 @@ class ShardWriter:
                 logger.exception("an update of ConfigMap '%s' failed in an unforeseen way", self._name)
             return [request.failed(error) for request in group]
 
-    async def _commit(self, group: Sequence[Request[ShardBatch]]) -> list[Outcome]:
-        sent: tuple[Shard, list[Outcome]] | None = None
+    async def _commit(self, group: Sequence[WriteRequest[ShardBatch]]) -> list[WriteOutcome]:
+        sent: tuple[Shard, list[WriteOutcome]] | None = None
         for turn in range(TRIES):
             kept, self._kept = self._kept, None
             shard = kept or await self._read()

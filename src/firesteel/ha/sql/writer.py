@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
-from firesteel.ha.outcomes import Outcome, Request, resolve
+from firesteel.ha.outcomes import WriteOutcome, WriteRequest, resolve
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.database import Database, repeated
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Request(Request[Batch]):
+class _Request(WriteRequest[Batch]):
     path: str | None
     """The one that it reads or changes."""
 
@@ -77,7 +77,7 @@ class GroupWriter:
             if group:
                 _deliver(self._do(group))
 
-    def _do(self, group: Sequence[_Request]) -> list[Outcome]:
+    def _do(self, group: Sequence[_Request]) -> list[WriteOutcome]:
         try:
             return repeated(partial(self._commit, group))
         except (StoreBrokenError, StoreUnavailableError) as error:
@@ -90,7 +90,7 @@ class GroupWriter:
                 logger.exception("a write to %s failed in an unforeseen way", self._database.where)
             return [group[0].failed(error)]
 
-    def _commit(self, group: Sequence[_Request]) -> list[Outcome]:
+    def _commit(self, group: Sequence[_Request]) -> list[WriteOutcome]:
         with self._database.write() as connection:
             found, next_epoch = self._database.lock(connection, self._cluster_id)
             paths = {request.path for request in group if request.path is not None}
@@ -100,9 +100,9 @@ class GroupWriter:
         return outcomes
 
 
-def _deliver(outcomes: Sequence[Outcome]) -> None:
+def _deliver(outcomes: Sequence[WriteOutcome]) -> None:
     """Hand results over to the event loops of the callers, waking each loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[WriteOutcome]] = {}
     for outcome in outcomes:
         by_loop.setdefault(outcome.future.get_loop(), []).append(outcome)
     for loop, its in by_loop.items():

@@ -36,7 +36,7 @@ from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.ha.resignation import Resignation
 from firesteel.ha.rules import NEVER
 from firesteel.ha.zookeeper.errors import translated
-from firesteel.ha.zookeeper.layout import Holder, Layout, Published, in_order
+from firesteel.ha.zookeeper.layout import EpochHolder, Layout, Published, in_order
 from firesteel.ha.zookeeper.session import Session
 from firesteel.ha.zookeeper.writer import first_error
 
@@ -154,7 +154,7 @@ class ZooKeeperLeaderElectionDriver:
             )
         except NoNodeError as error:
             raise self._broken(error) from error
-        if Holder.decode(epoch[0]).latch not in latches:
+        if EpochHolder.decode(epoch[0]).latch not in latches:
             return None
         published = Published.decode(leader[0])
         newest = Epoch(epoch[1].version)
@@ -339,7 +339,7 @@ class ZooKeeperLeaderElectionDriver:
             Transaction(
                 [
                     CheckVersion(latch.path, _ANY),
-                    SetData(self._layout.epoch, Holder(latch.name, self._contender).encode(), stat.version),
+                    SetData(self._layout.epoch, EpochHolder(latch.name, self._contender).encode(), stat.version),
                 ]
             )
         )

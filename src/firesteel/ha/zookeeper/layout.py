@@ -117,7 +117,7 @@ def decode_cluster(layout: Layout, raw: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class EpochHolder:
     """What the epoch's node says of who was granted it."""
 
     latch: str
@@ -127,9 +127,9 @@ class Holder:
         return json.dumps({"latch": self.latch, "contender": self.contender}).encode()
 
     @staticmethod
-    def decode(raw: bytes) -> Holder:
+    def decode(raw: bytes) -> EpochHolder:
         data = _json(raw)
-        return Holder(str(data.get("latch", "")), str(data.get("contender", "")))
+        return EpochHolder(str(data.get("latch", "")), str(data.get("contender", "")))
 
 
 @dataclass(frozen=True, slots=True)

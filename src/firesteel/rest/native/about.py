@@ -55,8 +55,8 @@ class NodeMessage(TypedDict):
     """Milliseconds since 1970."""
 
 
-ClusterStatus = TypedDict(
-    "ClusterStatus",
+ClusterStatusAnswer = TypedDict(
+    "ClusterStatusAnswer",
     {
         "cluster_id": str,
         "leader": Leader | None,
@@ -71,7 +71,7 @@ ClusterStatus = TypedDict(
 )
 
 
-class HandOver(TypedDict):
+class HandOverAnswer(TypedDict):
     leader: Leader
     """Whoever leads now, and gives it away."""
     others: bool | None
@@ -106,13 +106,13 @@ async def health(context: Context, ready: str | None = None) -> Response:
     return answer(content, 200 if ready is None else 503)
 
 
-@router.get("/cluster/status", response_model=ClusterStatus, summary="Who leads, and which node answers")
+@router.get("/cluster/status", response_model=ClusterStatusAnswer, summary="Who leads, and which node answers")
 async def cluster_status(context: Context, principal: CallerPrincipal, request: Request) -> Response:
     """The leader answers, or, when there is none to ask, each node for itself: `degraded`, why, since when, who led last."""
     absence: Absence | None = request.scope.get(ABSENCE) or context.node.absence
     leader = _known_leader(context) if absence is None else None
     options = context.configuration.high_availability
-    content: ClusterStatus = {
+    content: ClusterStatusAnswer = {
         "cluster_id": options.cluster_id,
         "leader": _leader(leader),
         "version": __version__,
@@ -134,7 +134,7 @@ async def cluster_status(context: Context, principal: CallerPrincipal, request: 
 @router.post(
     "/cluster/handover",
     status_code=202,
-    response_model=HandOver,
+    response_model=HandOverAnswer,
     openapi_extra=body_schema(HandOverRequest),
     summary="Have the leader give its leadership to another node",
 )
@@ -148,7 +148,7 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
     wish = await body_as(request, HandOverRequest)
     epoch = context.node.epoch
     others = await context.node.others_wait()
-    content: HandOver = {"leader": {"address": context.address, "epoch": epoch}, "others": others}
+    content: HandOverAnswer = {"leader": {"address": context.address, "epoch": epoch}, "others": others}
     if wish.epoch is not None and wish.epoch < epoch:
         return answer(content, 202)  # another leads already
     if wish.epoch is not None and wish.epoch > epoch:

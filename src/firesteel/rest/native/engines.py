@@ -47,7 +47,7 @@ class WaitingJob(TypedDict):
     """Milliseconds since 1970."""
 
 
-class Queue(TypedDict):
+class QueueView(TypedDict):
     waiting: int
     """Of all owners."""
     jobs: list[WaitingJob]
@@ -62,7 +62,7 @@ async def list_engines(context: Context, caller: CallerParam) -> Response:
     return answer(content)
 
 
-@router.get("/queue", response_model=Queue, summary="Jobs that wait for an engine")
+@router.get("/queue", response_model=QueueView, summary="Jobs that wait for an engine")
 async def show_queue(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
     jobs = [j for j in await context.gateway.list_jobs() if caller.sees(j.owner)]
@@ -85,7 +85,7 @@ def render_engine(engine: EngineOverview) -> EngineMessage:
     }
 
 
-def render_queue(waiting: int, jobs: Iterable[JobOverview]) -> Queue:
+def render_queue(waiting: int, jobs: Iterable[JobOverview]) -> QueueView:
     created = sorted((j for j in jobs if j.status is JobStatus.CREATED), key=lambda j: (j.changed_at, j.job_id))
     return {
         "waiting": waiting,

@@ -22,13 +22,13 @@ router = APIRouter(tags=["jobs"])
 MOST_ROWS = 1000
 
 
-class History(TypedDict):
+class EndedJobsPage(TypedDict):
     jobs: list[OverviewRow]
     next: int | None
     """`before` of the next page; null on the last one."""
 
 
-@router.get("/history", response_model=History, summary="Jobs that have ended, the last one first")
+@router.get("/history", response_model=EndedJobsPage, summary="Jobs that have ended, the last one first")
 async def show_history(
     context: Context,
     caller: CallerParam,
@@ -40,7 +40,7 @@ async def show_history(
     seen = [j for j in await context.gateway.list_jobs() if j.ended_at is not None and caller.sees(j.owner)]
     rows, follows = page(seen, limit, before)
     now = time.time()
-    content: History = {"jobs": [render_row(j, now) for j in rows], "next": follows}
+    content: EndedJobsPage = {"jobs": [render_row(j, now) for j in rows], "next": follows}
     return answer(content)
 
 

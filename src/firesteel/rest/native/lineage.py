@@ -22,7 +22,7 @@ from firesteel.types import JobID
 router = APIRouter(tags=["jobs"])
 
 
-class Place(TypedDict):
+class LineagePlace(TypedDict):
     vertex: str
     format: str | None
     path: NotRequired[str]
@@ -38,8 +38,8 @@ class Lineage(TypedDict):
     job_id: str
     name: str
     mode: str
-    inputs: list[Place]
-    outputs: list[Place]
+    inputs: list[LineagePlace]
+    outputs: list[LineagePlace]
     edges: list[Edge]
 
 
@@ -138,8 +138,8 @@ def _operator(o: Mapping[str, Any]) -> Operator:
     }
 
 
-def _place(vertex: Mapping[str, Any], columns: list[Column] | None) -> Place:
-    place: Place = {"vertex": vertex["name"], "format": vertex.get("format"), "columns": columns}
+def _place(vertex: Mapping[str, Any], columns: list[Column] | None) -> LineagePlace:
+    place: LineagePlace = {"vertex": vertex["name"], "format": vertex.get("format"), "columns": columns}
     if path := vertex.get("path"):
         place["path"] = path
     if table := vertex.get("table") or (vertex.get("options") or {}).get("dbtable"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Message, Send
 
-from firesteel.rest.security.refusal import Headers, Refused
+from firesteel.rest.security.refusal import Headers, RequestRefused
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
@@ -30,7 +30,7 @@ def security_headers(*, tls: bool) -> Headers:
     return (*_ALWAYS, _HSTS) if tls else _ALWAYS
 
 
-class Answer:
+class AnswerSender:
     """The `send` of one request.
 
     An answer of status 500 is held back until the app has ended: frameworks send one of their own, in their own form, before
@@ -70,7 +70,7 @@ class Answer:
         for message in held:
             await self._pass_on(message)
 
-    async def refuse(self, refused: Refused) -> None:
+    async def refuse(self, refused: RequestRefused) -> None:
         """Answer in place of the app, if it has not begun to; in any case it is not heard any more."""
         await self.replace(refused.messages())
 

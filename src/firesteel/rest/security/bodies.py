@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Receive
 
-from firesteel.rest.security.refusal import Refused
+from firesteel.rest.security.refusal import RequestRefused
 
 SLOWEST_UPLOAD = 16 * 1024
 """Bytes per second, on average, below which an upload is given up."""
@@ -24,7 +24,7 @@ class LimitedBody:
     def __init__(
         self,
         receive: Receive,
-        refuse: Callable[[Refused], Awaitable[None]],
+        refuse: Callable[[RequestRefused], Awaitable[None]],
         *,
         limit: int,
         timeout: float,
@@ -72,18 +72,20 @@ class LimitedBody:
         """An upload is given more time the more of it has arrived; any other body has to be there in time as a whole."""
         return self._timeout + (self._received / SLOWEST_UPLOAD if self._upload else 0.0)
 
-    async def _stop(self, refused: Refused) -> Message:
+    async def _stop(self, refused: RequestRefused) -> Message:
         self._refused = True
         await self._refuse(refused)
         return {"type": "http.disconnect"}
 
 
-def _too_slow() -> Refused:
-    return Refused(408, "The body of the request did not arrive in time; send it again.")
+def _too_slow() -> RequestRefused:
+    return RequestRefused(408, "The body of the request did not arrive in time; send it again.")
 
 
-def too_large(limit: int) -> Refused:
-    return Refused(413, f"The body of the request is larger than {limit} bytes, which is all that this path takes.")
+def too_large(limit: int) -> RequestRefused:
+    return RequestRefused(
+        413, f"The body of the request is larger than {limit} bytes, which is all that this path takes."
+    )
 
 
 def check_length(content_length: str | None, limit: int) -> None:
@@ -91,6 +93,6 @@ def check_length(content_length: str | None, limit: int) -> None:
     if content_length is None:
         return
     if not content_length.isascii() or not content_length.isdigit():
-        raise Refused(400, "The Content-Length is not a number.")
+        raise RequestRefused(400, "The Content-Length is not a number.")
     if len(content_length) > 18 or int(content_length) > limit:
         raise too_large(limit)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from firesteel.config.sections import RestOptions, SecurityOptions
 from firesteel.rest.security.addresses import LOOPBACK_NAMES, host_of, ip_of, is_wildcard, origin_of
-from firesteel.rest.security.refusal import Headers, Refused
+from firesteel.rest.security.refusal import Headers, RequestRefused
 
 _QUERY_SECRETS = frozenset({"token", "access_token", "id_token", "authorization", "bearer"})
 _TOKEN = re.compile(r"fst_[0-9a-z]{1,64}[._]|eyJ[\w-]{8,}\.[\w-]{2,}\.")
@@ -39,14 +39,14 @@ class Hosts:
     def check(self, headers: Sequence[str], server: tuple[str, int | None] | None) -> str:
         """The Host header of a request, given all that it has."""
         if len(headers) != 1:
-            raise Refused(400, "A request has one Host header.")
+            raise RequestRefused(400, "A request has one Host header.")
         host = host_of(headers[0])
         if host is None:
-            raise Refused(400, "The Host header is not a host.")
+            raise RequestRefused(400, "The Host header is not a host.")
         # An address cannot be rebound: a page that was loaded from it was loaded from this node.
         here = server is not None and ip_of(host) is not None and ip_of(host) == ip_of(server[0])
         if host not in self._names and not here:
-            raise Refused(
+            raise RequestRefused(
                 421,
                 f"This node does not answer for the host {host}; add it to security.rest.allowed-hosts if it should.",
             )
@@ -70,14 +70,14 @@ class Origins:
         if sent is not None:
             origin = origin_of(sent)
             if origin is None or (origin not in self._named and origin != origin_of(f"{scheme}://{host}")):
-                raise Refused(
+                raise RequestRefused(
                     403, "Pages of this origin may not send requests; see security.rest.allowed-origins."
                 )  # the origin itself is the attacker's text
             return origin if origin in self._named else None
         # Without an Origin it is a link, an image, a script, or no browser at all. Browsers say which.
         elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if elsewhere and (mutating or headers.get("sec-fetch-mode") != "navigate"):
-            raise Refused(403, "Pages of other sites may not send requests.")
+            raise RequestRefused(403, "Pages of other sites may not send requests.")
         return None
 
 
@@ -102,7 +102,7 @@ def check_query(query: bytes) -> None:
     """Addresses end up in logs, histories and referrers; a secret in one is no secret any more."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if any(name.lower().strip() in _QUERY_SECRETS or _TOKEN.match(name) or _TOKEN.match(text) for name, text in pairs):
-        raise Refused(
+        raise RequestRefused(
             400, "A token does not belong into an address; send it as 'Authorization: Bearer ...', and revoke this one."
         )
 
@@ -110,7 +110,7 @@ def check_query(query: bytes) -> None:
 def check_own_page(headers: Mapping[str, str]) -> None:
     """For changes in the session of a browser: it has to say that the page is this node's own. `Origins` has looked at it."""
     if headers.get("origin") is None and headers.get("sec-fetch-site") != "same-origin":
-        raise Refused(
+        raise RequestRefused(
             403, "Changes in a browser's session are for pages of this node; send a token instead of a cookie."
         )
 
@@ -124,4 +124,4 @@ def check_content_type(content_type: str, *, required: bool, upload: bool = Fals
     """
     kind = content_type.partition(";")[0].strip().lower()
     if (kind in _SIMPLE_TYPES and not (upload and kind == MULTIPART)) or (required and not kind):
-        raise Refused(415, "Send 'Content-Type: application/json'.")
+        raise RequestRefused(415, "Send 'Content-Type: application/json'.")

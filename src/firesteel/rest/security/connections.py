@@ -40,7 +40,7 @@ def room_for(wanted: int) -> int:
     return max(LEAST, min(wanted, soft - max(RESERVE, soft // 4)))
 
 
-class Connection:
+class OpenConnection:
     """One that is open."""
 
     def __init__(self, descriptor: int, peer: str, end: Callable[[], None]) -> None:
@@ -56,16 +56,16 @@ class Connections:
     def __init__(self, most: int, per_peer: int) -> None:
         self.most = most
         self.per_peer = per_peer
-        self._open: dict[int, Connection] = {}
+        self._open: dict[int, OpenConnection] = {}
         """By their descriptors."""
         self._peers: Counter[str] = Counter()
-        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._strangers: dict[str, dict[OpenConnection, None]] = {}
         """Those without a credential, by address, in the order in which they came."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: OpenConnection) -> bool:
         """Count it in, and end another one where there is no room. False: there is none, and nobody who could go."""
         peer = connection.peer
         if self._peers[peer] >= self.per_peer and not self._shed(peer):
@@ -84,7 +84,7 @@ class Connections:
             connection.proved = True
             self._forget(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         if self._open.get(connection.descriptor) is not connection:
             return
         del self._open[connection.descriptor]
@@ -106,7 +106,7 @@ class Connections:
         victim.end()
         return True
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: OpenConnection) -> None:
         strangers = self._strangers[connection.peer]
         del strangers[connection]
         if not strangers:
@@ -147,7 +147,7 @@ class GuardedListener(socket.socket):
             self._turn_away_without_room(error)
             raise BlockingIOError from None
         accepted = _Accepted(self.family, self.type, self.proto, fileno=fd)
-        connection = Connection(fd, network_of(address[0] if address else ""), lambda: _hang_up(accepted))
+        connection = OpenConnection(fd, network_of(address[0] if address else ""), lambda: _hang_up(accepted))
         if not self._connections.admit(connection):
             accepted.close()
             self._tell("there are too many connections")

@@ -24,7 +24,7 @@ from firesteel.errors import ForbiddenError
 from firesteel.log_context import log_context
 from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX
 from firesteel.rest.security.addresses import network_of
-from firesteel.rest.security.answers import Answer, security_headers
+from firesteel.rest.security.answers import AnswerSender, security_headers
 from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
 from firesteel.rest.security.bodies import LimitedBody, check_length
 from firesteel.rest.security.browsers import (
@@ -39,11 +39,11 @@ from firesteel.rest.security.browsers import (
     is_preflight,
 )
 from firesteel.rest.security.connections import PROVED
-from firesteel.rest.security.identities import Identities, Identity
+from firesteel.rest.security.identities import CallerIdentity, Identities
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
 from firesteel.rest.security.rates import RateLimiter
-from firesteel.rest.security.refusal import Refused, empty_messages, error_messages
+from firesteel.rest.security.refusal import RequestRefused, empty_messages, error_messages
 from firesteel.rest.security.sessions import Sessions, cookie_of
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class Door:
     async def _answer(self, request: _Request, scope: Scope, receive: Receive, send: Send) -> None:
         scope = {**scope, REQUEST_ID: request.id, AUDIT: {}}
         scope.pop(PRINCIPAL, None)
-        answer = Answer(send, (*security_headers(tls=request.tls), (b"x-request-id", request.id.encode())))
+        answer = AnswerSender(send, (*security_headers(tls=request.tls), (b"x-request-id", request.id.encode())))
         try:
             origin = self._check_sender(request)
             if origin is not None:
@@ -146,7 +146,7 @@ class Door:
             principal = await self._admit(request)
             if not _DOTS.isdisjoint(request.path.split("/")):
                 # Some read such a path as another one: then something else would be answered than what was let in.
-                raise Refused(400, "A path has no '.' and '..' in it here; write it without.")
+                raise RequestRefused(400, "A path has no '.' and '..' in it here; write it without.")
             if principal is not None:
                 scope[PRINCIPAL] = principal
                 request.proved()
@@ -159,7 +159,7 @@ class Door:
             )
             await self._app(scope, body, self._watched(request, answer))
             await answer.finish()
-        except Refused as refused:
+        except RequestRefused as refused:
             await answer.refuse(refused)
         except _NoLongerKnown:
             answer.over = True
@@ -168,7 +168,7 @@ class Door:
         finally:
             self._note(request, answer.status, scope[AUDIT])
 
-    def _watched(self, request: _Request, answer: Answer) -> Send:
+    def _watched(self, request: _Request, answer: AnswerSender) -> Send:
         """An event stream may be open for days: it ends when its caller is let in no more."""
         if request.principal is None:
             return answer.send
@@ -192,7 +192,7 @@ class Door:
             return True  # a node has passed it on, for this one request; it looks at its caller's credential itself
         try:
             identity = await self._identify(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.status == 503  # nobody can say at the moment
         return identity is not None and identity.principal == request.principal
 
@@ -234,22 +234,22 @@ class Door:
             check_own_page(request.headers)
         return principal
 
-    async def _identify(self, request: _Request) -> Identity | None:
+    async def _identify(self, request: _Request) -> CallerIdentity | None:
         sent = request.all("authorization")
         if len(sent) > 1:
-            raise Refused(400, "A request has one Authorization header.")
+            raise RequestRefused(400, "A request has one Authorization header.")
         if sent:
             found = _BEARER.fullmatch(sent[0].strip())
             request.bearer = found[1] if found else ""  # another scheme is as good as a wrong token
         elif (principal := self._session(request)) is not None:
-            return Identity(principal, ambient=True, session=True)
+            return CallerIdentity(principal, ambient=True, session=True)
         try:
             return await self._identities.identify(request.bearer, request.certificate)
         except ForbiddenError as error:
-            raise Refused(403, str(error)) from error
+            raise RequestRefused(403, str(error)) from error
         except AuthenticationUnavailableError as error:  # those who raise it have logged why
             message = "Nobody can be authenticated at the moment; the log of the node says why."
-            raise Refused(503, message, [(b"retry-after", b"5")]) from error
+            raise RequestRefused(503, message, [(b"retry-after", b"5")]) from error
 
     def _session(self, request: _Request) -> Principal | None:
         if self._sessions is None:
@@ -270,11 +270,11 @@ class Door:
         wait = limiter.take(caller)
         if wait:
             seconds = max(1, math.ceil(wait))
-            raise Refused(
+            raise RequestRefused(
                 429, f"Too many requests; come again in {seconds} s.", [(b"retry-after", str(seconds).encode())]
             )
 
-    async def _answer_error(self, request: _Request, answer: Answer, error: Exception) -> None:
+    async def _answer_error(self, request: _Request, answer: AnswerSender, error: Exception) -> None:
         if answer.over or isinstance(error, ClientDisconnect):  # the app was told, or found out, that nobody listens
             logger.debug("request %s ended early: %s", request.id, type(error).__name__)
             return
@@ -362,15 +362,15 @@ class _Request:
         return network_of(self.address)
 
 
-def _unauthenticated(how: str, *, wrong: bool) -> Refused:
+def _unauthenticated(how: str, *, wrong: bool) -> RequestRefused:
     if wrong:
         challenge = b'Bearer error="invalid_token"'
-        return Refused(
+        return RequestRefused(
             401,
             f"The credential is not known here, has expired or was revoked. {how}",
             [(b"www-authenticate", challenge)],
         )
-    return Refused(401, f"No credential was given. {how}", [(b"www-authenticate", b"Bearer")])
+    return RequestRefused(401, f"No credential was given. {how}", [(b"www-authenticate", b"Bearer")])
 
 
 def _how_to_enter(security: SecurityOptions) -> str:

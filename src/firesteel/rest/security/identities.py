@@ -19,7 +19,7 @@ class BearerVerifier(Protocol):
     async def authenticate(self, token: str) -> Principal | None: ...
 
 
-class Identity(NamedTuple):
+class CallerIdentity(NamedTuple):
     principal: Principal
     ambient: bool
     """The browser of a caller proves it by itself, whichever page sends the request; so the page has to be looked at too."""
@@ -50,20 +50,20 @@ class Identities:
             ),
         )
 
-    async def identify(self, bearer: str | None, certificate: Mapping[str, Any] | None) -> Identity | None:
+    async def identify(self, bearer: str | None, certificate: Mapping[str, Any] | None) -> CallerIdentity | None:
         """Whose request it is; None when nothing proves it.
 
         A bearer token that is wrong is not made good by a certificate: the caller meant to be somebody else.
         """
         if self.anonymous is not None:
-            return Identity(self.anonymous, ambient=True)
+            return CallerIdentity(self.anonymous, ambient=True)
         if bearer is not None:
             verifier = self.tokens if bearer.startswith(TOKEN_PREFIX) else self.oidc
             principal = await verifier.authenticate(bearer) if verifier is not None else None
-            return Identity(principal, ambient=False) if principal is not None else None
+            return CallerIdentity(principal, ambient=False) if principal is not None else None
         if self.certificates is not None and certificate:
             known = self.certificates.get(common_name(certificate) or "")
-            return Identity(known, ambient=True) if known is not None else None
+            return CallerIdentity(known, ambient=True) if known is not None else None
         return None
 
     async def close(self) -> None:

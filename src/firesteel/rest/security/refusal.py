@@ -10,7 +10,7 @@ from starlette.types import Message
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Refused(Exception):  # noqa: N818  # the request is refused; nothing is in error
+class RequestRefused(Exception):  # noqa: N818  # the request is refused; nothing is in error
     """The request goes no further. The message is for the caller."""
 
     def __init__(self, status: int, message: str, headers: Headers = ()) -> None:

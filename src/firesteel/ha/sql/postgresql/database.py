@@ -19,7 +19,7 @@ from firesteel.ha.sql.database import READERS, repeated
 from firesteel.ha.sql.postgresql import lease
 from firesteel.ha.sql.postgresql.connection import LimitedConnection, connect
 from firesteel.ha.sql.postgresql.errors import connect_error, server_error
-from firesteel.ha.sql.postgresql.listener import Listener
+from firesteel.ha.sql.postgresql.listener import NotificationListener
 from firesteel.ha.sql.postgresql.target import Target
 from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
 from firesteel.ha.sql.tables import read_value, read_versions, write_batch
@@ -180,8 +180,8 @@ class PostgreSqlDatabase:
             if batch.leader_changed:
                 lease.tell(connection, cluster_id)
 
-    def listen(self, cluster_id: str, on_change: Callable[[], None]) -> Listener:
-        return Listener(self._target, cluster_id, on_change)
+    def listen(self, cluster_id: str, on_change: Callable[[], None]) -> NotificationListener:
+        return NotificationListener(self._target, cluster_id, on_change)
 
 
 def _driver_of(connection: Connection) -> LimitedConnection:

@@ -23,7 +23,7 @@ _BACKOFF = Backoff(0.2, 5.0)
 logger = logging.getLogger(__name__)
 
 
-class Listener:
+class NotificationListener:
     """A thread with a connection of its own. What breaks is made anew; who relies on it looks by itself now and then.
 
     Tells also when a connection was made or lost: something may have happened that was not heard.
