@@ -154,6 +154,24 @@ def test_same_job_id_after_a_failure_says_that_nothing_ran(command: Command, fak
     assert "--job-id" in answer.out
 
 
+@pytest.mark.parametrize(("status", "code"), [("FINISHED", 0), ("FAILED", 7)])
+def test_attached_run_asks_for_nothing_that_its_final_event_says(
+    command: Command, fake: FakeCluster, node: Node, status: str, code: int
+) -> None:
+    Path("s.py").write_text("print(1)\n")
+    fake.add(A, name="s", status=status, rows={"s": 3})
+    summary = {"name": "s", "mode": "batch", "submitted_at": 1.0, "ended_at": 2.0, "attempt": 1, "restarts": 0}
+    failure = {"failure": FAILURE} if status == "FAILED" else {}
+    event = json.dumps({"job_id": A, "status": status, "at": 2.0, **failure, "result": summary})
+    fake.streams.append(Stream([f"event: state\ndata: {event}\n\n".encode()]))
+    answer = command("run", "-m", node.address, "s.py")
+    assert answer.code == code, answer.err
+    assert f"{status} in 1.0 s" in answer.out
+    asked = [s.path.rpartition("/")[2] for s in fake.seen if "blobs" not in s.path]
+    # The rows of what has FINISHED are known after the end only.
+    assert asked == ["jobs", "events"] + (["execution-graph"] if status == "FINISHED" else [])
+
+
 @pytest.mark.parametrize(("word", "meant"), [("rnu", "run"), ("statsu", "status"), ("cancle", "cancel")])
 def test_command_that_does_not_exist_has_a_suggestion(command: Command, word: str, meant: str) -> None:
     answer = command(word, "x.yaml")

@@ -48,6 +48,54 @@ def test_result_comes_with_the_end_of_the_stream(twin: Twin, fake: FakeCluster, 
     assert not fake.asked("GET", f"/jobs/{ID}/status")  # nobody polled
 
 
+def ending(status: str = "FINISHED", **more: Any) -> bytes:
+    """The final event, as nodes send it."""
+    failure = {"failure": more.pop("failure")} if "failure" in more else {}
+    summary = {
+        "name": "orders",
+        "mode": "batch",
+        "submitted_at": 1000.0,
+        "ended_at": 1002.5,
+        "attempt": 2,
+        "restarts": 1,
+    }
+    return state(ID, status, attempt=2, **failure, result={**summary, "stopped": False, **more})
+
+
+def test_result_is_in_the_final_event_and_nothing_more_is_asked(twin: Twin, fake: FakeCluster, node: Node) -> None:
+    fake.streams.append(Stream([snapshot(ID), ending()], end="stay"))
+    result = twin(twin.client(node.address).job(ID).result())
+    assert (result.job_id, result.status, result.name, result.duration) == (ID, JobStatus.FINISHED, "orders", 2.5)
+    assert (result.attempts, result.restarts, result.failure) == (2, 1, None)
+    assert [s.path for s in fake.seen] == [f"/v1/jobs/{ID}/events"]
+
+
+def test_failure_is_in_the_final_event(twin: Twin, fake: FakeCluster, node: Node) -> None:
+    fake.streams.append(Stream([snapshot(ID), ending("FAILED", failure=FAILURE)]))
+    with pytest.raises(JobFailedError, match="division by zero") as failed:
+        twin(twin.client(node.address).job(ID).result())
+    assert failed.value.failure is not None
+    assert failed.value.failure.traceback == FAILURE["traceback"]
+    assert len(fake.seen) == 1
+
+
+def test_savepoint_of_a_stopped_stream_is_asked_for_after_its_final_event(
+    twin: Twin, fake: FakeCluster, node: Node
+) -> None:
+    """It is taken once the stream has ended."""
+    fake.add(ID, mode="streaming", stopped=True, savepoint="file:/sp/1")
+    stopped: dict[str, Any] = {"mode": "streaming", "stopped": True}
+    fake.streams += [
+        Stream([snapshot(ID), ending(**stopped)]),
+        Stream([snapshot(ID), ending(**stopped, savepoint="file:/sp/0")]),
+    ]
+    job_client = twin.client(node.address).job(ID)
+    assert twin(job_client.result()).savepoint == "file:/sp/1"
+    assert len(fake.asked("GET", f"/jobs/{ID}/execution-graph")) == 1
+    assert twin(job_client.result()).savepoint == "file:/sp/0"
+    assert len(fake.asked("GET", f"/jobs/{ID}/execution-graph")) == 1
+
+
 def test_failed_job_is_an_error_that_tells_all(twin: Twin, fake: FakeCluster, node: Node) -> None:
     fake.add(ID, status="FAILED", failure=FAILURE)
     fake.streams.append(Stream([snapshot(ID, "FAILED"), state(ID, "FAILED", failure=FAILURE)]))

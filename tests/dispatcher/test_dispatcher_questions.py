@@ -10,6 +10,7 @@ from tests.dispatcher.sim_cluster import LONG, Cluster, once
 
 from firesteel.errors import FencingError, JobNotFoundError, JobStateError, NotLeadingError
 from firesteel.failure import FailureKind
+from firesteel.jobmaster.events import RESULT
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.types import JobID
@@ -159,6 +160,23 @@ def test_end_of_a_job_is_told_only_when_it_is_durable(tmp_path: Path, how: str) 
 
 
 # -- cancel ---------------------------------------------------------------------------------------------------------
+
+
+def test_final_event_says_of_a_job_what_its_details_say(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        job = cluster.job(1, fails=1)
+        await cluster.leader()
+        heard = cluster.runners[await cluster.leader()].dispatcher.events(job.job_id)
+        await cluster.submit(job)
+        while not (event := await asyncio.wait_for(heard.next(), 60)).final:
+            pass
+        heard.close()
+        details = await cluster.ask(lambda d: d.request_job(job.job_id))
+        assert (event.data["status"], event.data["failure"]["message"]) == ("FAILED", "scripted")
+        assert set(event.data["result"]) == set(RESULT)
+        assert event.data["result"] == {name: details[name] for name in RESULT}
+
+    once(tmp_path, main)
 
 
 def test_cancel(tmp_path: Path) -> None:

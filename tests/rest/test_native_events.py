@@ -137,7 +137,9 @@ def test_a_job_that_has_ended_is_told_at_once(desk: Desk) -> None:
         async with server(desk) as client, client(ALICE).stream("GET", f"/jobs/{ONE}/events") as answer:
             told = [e async for e in events_of(answer)]
             assert [kind for kind, _ in told] == ["snapshot", "state"]
+            result = told[1][1].pop("result")
             assert told[1][1] == {"job_id": ONE, "status": "FINISHED", "at": 2000.0, "attempt": 1}
+            assert (result["submitted_at"], result["ended_at"], result["stopped"]) == (1000.0, 2000.0, False)
 
     run(test)
 

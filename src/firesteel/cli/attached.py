@@ -64,9 +64,7 @@ def watch(
                         f"job {job_id} has ended already ({before.value}); nothing was run, and what follows is of then; "
                         "leave out --job-id, or give another one, to run it again"
                     )
-                for event in job.events(logs=True):
-                    display.event(event)
-                result = job.wait()
+                result = _shown(job, display)
             except Interrupted as interrupt:
                 interrupted = True
                 if streaming:
@@ -82,9 +80,18 @@ def watch(
                     result = _cancelled(job, accept, display)
     if show and result.status is JobStatus.FINISHED:
         display.show_outputs(graph, show)
-    rows = rows_of(job) if result.status is JobStatus.FINISHED else {}
+    rows = rows_of(job) if result.status is JobStatus.FINISHED else {}  # which the driver reports after the end
     display.summary(result, rows, going_on(result, go_on, option=cluster.option))
     return exit_codes.CANCELED if interrupted and result.stopped else code_of(result)
+
+
+def _shown(job: JobClient, display: Display) -> JobResult:
+    """Show what happens to the job up to its end, which the final event describes."""
+    result = None
+    for event in job.events(logs=True):
+        display.event(event)
+        result = event.result
+    return result or job.wait()
 
 
 def _ended_before(job: JobClient) -> JobStatus | None:

@@ -13,7 +13,7 @@ from firesteel.failure import Failure
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
-from .model import failure_of, status_of
+from .model import JobResult, failure_of, status_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,18 @@ class JobEvent:
     def final(self) -> bool:
         """No event of this job follows."""
         return self.kind == "state" and self.status is not None and self.status.terminal
+
+    @property
+    def result(self) -> JobResult | None:
+        """Of a final event: how the job ended. None of other events, and where it does not tell the whole of it.
+
+        A savepoint of a stream that was stopped is taken after the end, and so it is not in the event.
+        """
+        summary = self.data.get("result") if self.final else None
+        if not isinstance(summary, Mapping) or (summary.get("stopped") and not summary.get("savepoint")):
+            return None
+        whole = {"job_id": self.job_id, "status": self.data["status"], "failure": self.data.get("failure")}
+        return JobResult.of({**summary, **whole})
 
 
 def job_event(event: ServerSentEvent) -> JobEvent:

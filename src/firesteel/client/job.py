@@ -72,7 +72,10 @@ class AsyncJobClient:
             # The stream tells at once, but a silent one is noticed late: near the deadline it is better to ask.
             listening = deadline is None or deadline - time.monotonic() > SILENCE_SECONDS
             heard = await self._last_heard(deadline) if listening else None
-            status = heard if heard is not None and heard.terminal else await self._status_before(deadline)
+            if heard is not None and (result := heard.result) is not None:
+                return result
+            last = heard.status if heard is not None else None
+            status = last if last is not None and last.terminal else await self._status_before(deadline)
             if status.terminal:
                 details = await self.details()
                 if details.get("ended_at") is not None:  # else its result is not durable yet
@@ -118,19 +121,19 @@ class AsyncJobClient:
             message = f"nothing could be found out about job {self.job_id} in the time that was left: {error}"
             raise JobTimeoutError(self.job_id, message) from error
 
-    async def _last_heard(self, deadline: float | None) -> JobStatus | None:
-        """Listen until the job ends, the stream is of no use, or the deadline comes near; what was heard of its state."""
-        status = None
+    async def _last_heard(self, deadline: float | None) -> JobEvent | None:
+        """Listen until the job ends, the stream is of no use, or the deadline comes near; what was last heard of its state."""
+        last = None
         patience = min(_OPEN_SECONDS, self._caller.timeout)
         try:
             async with aclosing(listen(self._caller, self._event_request(), patience=patience)) as events:
                 async for event in events:
-                    status = event.status or status
+                    last = event if event.status is not None else last
                     if event.final or (deadline is not None and deadline - time.monotonic() < SILENCE_SECONDS):
                         break
         except (ClusterError, RateLimitedError):
             pass  # asking for the status says what is the matter, and waits if need be
-        return status
+        return last
 
     def _event_request(self, *, logs: bool = False) -> Request:
         return of_job(self.job_id, "/events", {"logs": "true"} if logs else None)

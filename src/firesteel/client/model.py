@@ -294,8 +294,8 @@ class JobResult:
 
     @staticmethod
     def of(details: object) -> JobResult:
-        """From the execution graph of an ended job."""
-        a = Answer(details, "the execution graph")
+        """From the execution graph of an ended job, or its final event."""
+        a = Answer(details, "the result of the job")
         submitted, ended = a.number("submitted_at"), a.number("ended_at")
         return JobResult(
             job_id=JobID(a.text("job_id")),

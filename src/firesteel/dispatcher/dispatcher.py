@@ -48,7 +48,7 @@ from firesteel.errors import (
 )
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.artifacts import blob_refs
-from firesteel.jobmaster.events import state_event
+from firesteel.jobmaster.events import end_event
 from firesteel.jobmaster.runner import JobManagerRunner
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
@@ -292,7 +292,8 @@ class Dispatcher(JobQuestions):
             return
         # Only now: an end that is not durable has not happened (I5).
         self._conclude(result)
-        self._services.events.publish(state_event(job_id, result.status, result.ended_at, failure=result.failure))
+        latest = self._services.operations.latest_savepoint(job_id)
+        self._services.events.publish(end_event(result, savepoint=latest.savepoint if latest is not None else ""))
         logger.info("job %s: %s", job_id, result.status)
 
     async def _park(self, job_id: JobID, reason: str) -> None:

@@ -9,17 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.failure import Failure
 from firesteel.status import JobStatus
+from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID
 
 STATE = "state"
 PROGRESS = "progress"
 LOG = "log"
 LOST = "lost"
+
+RESULT = (
+    "name",
+    "mode",
+    "submitted_at",
+    "ended_at",
+    "attempt",
+    "restarts",
+    "stopped",
+    "checkpoint",
+    "savepoint",
+)
+"""What the `result` of a final event says, as the execution graph of the job does under the same names."""
 
 MAX_BEHIND = 1000
 """Events that wait for a slow listener; the oldest go first."""
@@ -48,6 +62,17 @@ def state_event(
     if failure is not None:
         data["failure"] = failure.to_json()
     return JobEvent(STATE, job_id, at, data)
+
+
+def end_event(result: JobResult, *, savepoint: str = "") -> JobEvent:
+    """The last event of a job. It says how the job ended in full, so that nobody has to ask for it.
+
+    Row counts are not in it, which the driver reports a moment later, nor is a savepoint that is taken of a stopped stream.
+    """
+    event = state_event(result.job_id, result.status, result.ended_at, attempt=result.attempts, failure=result.failure)
+    known = {"attempt": result.attempts, "savepoint": savepoint}
+    summary = {name: known[name] if name in known else getattr(result, name) for name in RESULT}
+    return replace(event, data={**event.data, "result": summary})
 
 
 class JobEvents:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from firesteel.config.sections import Role
 from firesteel.errors import FiresteelError, JobNotFoundError
-from firesteel.jobmaster.events import LOST, STATE, JobEvent
+from firesteel.jobmaster.events import LOST, RESULT, STATE, JobEvent
 from firesteel.rest.answers import encode
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.native.event_source import END, Listener
@@ -192,6 +192,8 @@ def snapshot(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def final_state(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The last event of a job that ended before anybody listened."""
+    """The last event of a job that ended before anybody listened: that of `end_event`, from its details."""
     data = {"job_id": job["job_id"], "status": job["status"], "at": job["ended_at"], "attempt": job["attempt"]}
-    return data | ({"failure": mask(job["failure"])} if job["failure"] else {})
+    if job["failure"]:
+        data["failure"] = job["failure"]
+    return mask({**data, "result": {name: job[name] for name in RESULT if name in job}})
