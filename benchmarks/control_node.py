@@ -26,6 +26,7 @@ from firesteel.entrypoint.wiring import Node, finished_jobs
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import HighAvailabilityServices
 from firesteel.ha.services import open_high_availability
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
@@ -34,7 +35,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import AttemptId, Guard, JobID, certain, new_job_id
 

@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "ports": set(),
     "environment": set(),
     "config": BASE,
-    "jobgraph": BASE,
+    "jobgraph": BASE | {"blob"},
     "sinks": BASE | {"jobgraph"},
     "engines": BASE,
     "spark_connect": BASE | {"jobgraph", "engines"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import unicodedata
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,15 @@ def parse_job_id(text: str) -> JobID:
     if not is_job_id(text):
         raise ValueError(f"a job id is 32 hex digits, not {text!r}")
     return JobID(text)
+
+
+def hides_nothing(text: str) -> bool:
+    """Whether `text` is one line that looks as it is: no controls, no marks that turn it round, no spaces of other kinds."""
+    return (text.isascii() and text.isprintable()) or all(_is_plain(c) for c in text)
+
+
+def _is_plain(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZ" or character == " "
 
 
 Guard = Callable[[], None]

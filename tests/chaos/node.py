@@ -18,8 +18,9 @@ from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent
 from firesteel.errors import FiresteelError, NotLeadingError
 from firesteel.hosts import this_user
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.types import JobID
 
 

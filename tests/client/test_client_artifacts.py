@@ -245,9 +245,9 @@ def test_everything_that_is_missing_is_told_before_anything_is_sent(
         twin(twin.client(node.address).submit(given, artifacts_from=tmp_path))
     assert {(p.vertex, p.field) for p in refused.value.problems} == {
         ("main", "file"),
-        (None, "settings.artifacts.py_files.1"),
-        (None, "settings.artifacts.jars.0"),
-        (None, "settings.artifacts.files.0"),
+        (None, "settings.artifacts.py_files[1]"),
+        (None, "settings.artifacts.jars[0]"),
+        (None, "settings.artifacts.files[0]"),
     }
     assert not fake.seen
 

@@ -97,6 +97,6 @@ def test_path_segments_cannot_leave_their_place() -> None:
 
 
 @pytest.mark.parametrize("content", [{"x": object()}, {"x": float("nan")}])
-def test_what_is_no_json_is_refused_before_it_is_sent(content: object) -> None:
+def test_what_is_no_json_is_refused_before_it_is_sent(content: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError, match="JSON"):
         with_json("POST", "/jobs", content)

@@ -23,6 +23,7 @@ from firesteel.driver.attempt import AttemptResult
 from firesteel.entrypoint.wiring import Node
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, Stored
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
@@ -32,7 +33,7 @@ from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.types import AttemptId, Guard, JobID, certain
 

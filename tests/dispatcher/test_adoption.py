@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -95,7 +96,7 @@ def leave_behind(cluster: Cluster, count: int) -> list[Submission]:
         cluster.world.engines[record.engine_id] = record
     first = cluster.job(1, streaming=True)
     jobs = [dataclasses.replace(first, job_id=JobID(f"{number:032x}")) for number in range(1, count + 1)]
-    loop, graph = asyncio.get_running_loop(), first.to_json()
+    loop, graph = asyncio.get_running_loop(), json.loads(first.to_bytes())
     for number, job in enumerate(jobs):
         engine = f"engine-x{number % ENGINES}"
         state = JobState(job.graph.settings.restart, attempt=1, deployed=True, engine_id=engine)

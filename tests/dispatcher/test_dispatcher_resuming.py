@@ -12,11 +12,12 @@ from tests.dispatcher.sim_cluster import Cluster, once
 
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.errors import JobStateError
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
 from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.savepoint.retained import NOTE
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.operations import OperationStatus
 from firesteel.types import JobID
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, once, play
@@ -15,13 +14,13 @@ from firesteel.errors import (
     DuplicateJobError,
     FencingError,
     InvalidConfigError,
-    InvalidPipelineError,
     NotLeadingError,
     StoreBrokenError,
     StoreUnavailableError,
 )
+from firesteel.jobgraph.admission import digest_of
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 
 
 def other(submission: Submission) -> Submission:
@@ -196,29 +195,6 @@ def test_refusal_says_that_the_namesake_has_ended(tmp_path: Path) -> None:
 
 
 # -- what is not accepted as it is ----------------------------------------------------------------------------------
-
-
-def test_resources_of_some_vertices_only(tmp_path: Path) -> None:
-    async def main(cluster: Cluster) -> None:
-        vertices: list[dict[str, Any]] = [
-            {"kind": "source", "name": "i", "format": "csv", "path": "/x", "resources": {"cpu": 1}},
-            {"kind": "sql", "name": "half", "query": "SELECT 1", "inputs": ["i"]},
-            {"kind": "sink", "name": "o", "input": "half", "format": "parquet", "path": "/y"},
-        ]
-        job = cluster.job(1, vertices=vertices)
-        with pytest.raises(InvalidPipelineError) as caught:
-            await cluster.submit(job)
-        assert [p.vertex for p in caught.value.problems] == ["half", "o"]
-        assert str(caught.value.problems[0]) == (
-            "vertex 'half', field 'resources': is missing while other vertices say theirs "
-            "— add resources here, or remove them everywhere"
-        )
-        assert not cluster.world.data
-        whole = cluster.job(2, vertices=[{**v, "resources": {"cpu": 1}} for v in vertices])
-        await cluster.submit(whole)
-        assert (await cluster.result(whole.job_id)).status is JobStatus.FINISHED
-
-    once(tmp_path, main)
 
 
 def test_parallelism_that_the_cluster_prescribes(tmp_path: Path) -> None:

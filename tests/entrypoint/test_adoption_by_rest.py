@@ -25,10 +25,11 @@ from firesteel.files import private_dir, write_json
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.hosts import this_host
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobmaster.machine import JobState
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import LocalEngineProvider
-from firesteel.stores.job_graphs import JobGraphStore, Submission, digest_of
+from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.types import AttemptId, JobID, new_job_id
 

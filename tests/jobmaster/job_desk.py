@@ -19,6 +19,7 @@ from firesteel.errors import (
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.memory import MemoryStateStore
 from firesteel.ha.protocols import Epoch
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import FixedDelayRestart, JobGraph
 from firesteel.jobmaster.enrichers import type_label
 from firesteel.jobmaster.executor import Deployment, Presence
@@ -27,7 +28,7 @@ from firesteel.jobmaster.master import JobMaster, JobMasterServices
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.types import AttemptId, Guard, JobID, certain
 

@@ -21,6 +21,7 @@ from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError,
 from firesteel.flink_rest.routes import FLINK
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.events import JobEvents, Subscription
 from firesteel.jobmaster.execution_graph import execution_graph
@@ -31,7 +32,7 @@ from firesteel.rest.context import RestContext
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_keys import job_id_of
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation

@@ -16,6 +16,7 @@ from tests.rest.desk import Desk, FakeGateway, submission_of
 from firesteel.driver.committed import Committed, CommittedBatch, Origin
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.checkpoint_stats import savepoint_number
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.jobmaster.past import Past, PastAttempt
@@ -23,7 +24,6 @@ from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import digest_of
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import NO_JOB, Operation, OperationKind, OperationStatus
 from firesteel.types import JobID

@@ -11,12 +11,12 @@ from urllib.parse import unquote
 from tests.rest.desk import Desk, submission_of
 
 from firesteel.config.sections import Role
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import JobState
 from firesteel.rest.app import TidyPaths
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import digest_of
 from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID
 

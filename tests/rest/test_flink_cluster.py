@@ -14,13 +14,13 @@ from firesteel.config.sections import Role
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.aggregation import aggregates_of, metrics_of, skew_of
 from firesteel.flink_rest.cluster import render_config
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import digest_of
 from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID
 

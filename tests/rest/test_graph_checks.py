@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from firesteel.errors import InvalidPipelineError, RateLimitedError, SavepointError
+from firesteel.jobgraph.admission import NETWORK, Source
+from firesteel.jobgraph.limits import MAX_SQL
+from firesteel.jobgraph.model import JobGraph
 from firesteel.jobgraph.sqltext import read_query
 from firesteel.rest.native import worker
-from firesteel.rest.native.graph_checks import SMALL_SQL, GraphChecks, is_small, is_small_yaml
-from firesteel.rest.native.graph_input import graph_of_json
-from firesteel.rest.native.graph_limits import MAX_SQL
+from firesteel.rest.native.graph_checks import SMALL_SQL, GraphChecks, is_small
 from firesteel.rest.native.workers import TookTooLongError, Turns, Workers
 
 NOOP = {"kind": "sink", "name": "o", "input": "q", "format": "noop", "delivery": "at-least-once"}
@@ -40,6 +41,10 @@ def test_a_chain_of_unions_is_read_in_one_pass() -> None:
     assert time.process_time() - begun < 10, "it was a minute"
 
 
+def graph_of(data: Any) -> JobGraph:
+    return Source(data).admitted(NETWORK).graph
+
+
 def test_common_tables_are_looked_up_and_not_searched() -> None:
     few, many = (MANY_TABLES + ", ".join(f"c{i % 900}" for i in range(count)) for count in (100, 7_000))
     begun = time.process_time()
@@ -54,7 +59,7 @@ def test_suggestions_end_after_the_first_problems() -> None:
     readers = [{"kind": "sql", "name": f"reader_{i}", "query": f"SELECT * FROM raeder_{i}"} for i in range(1_000)]
     begun = time.process_time()
     with pytest.raises(InvalidPipelineError) as refused:
-        graph_of_json({"name": "x", "vertices": readers}, None)
+        graph_of({"name": "x", "vertices": readers})
     assert time.process_time() - begun < 4
     assert sum("did you mean" in str(p) for p in refused.value.problems) == 20
 
@@ -62,20 +67,20 @@ def test_suggestions_end_after_the_first_problems() -> None:
 def test_misspelt_fields_get_few_suggestions_too() -> None:
     vertex = {"kind": "sql", "name": "q", "query": "SELECT 1", **{f"quer{i}": 1 for i in range(90)}}
     with pytest.raises(InvalidPipelineError) as refused:
-        graph_of_json({"name": "x", "vertices": [vertex]}, None)
+        graph_of({"name": "x", "vertices": [vertex]})
     assert sum("did you mean" in str(p) for p in refused.value.problems) == 20
 
 
 def test_all_queries_of_a_graph_have_one_bound() -> None:
     queries = [{"kind": "sql", "name": f"q{i}", "query": f"SELECT '{'x' * 190_000}'"} for i in range(6)]
     with pytest.raises(InvalidPipelineError, match=f"a graph may have {MAX_SQL:,}"):
-        graph_of_json({"name": "x", "vertices": queries}, None)
+        graph_of({"name": "x", "vertices": queries})
 
 
 def test_variables_that_hold_each_other_do_not_grow_without_end() -> None:
     variables = {"a0": "x" * 10} | {f"a{i}": f"${{a{i - 1}}}" * 2 for i in range(1, 26)}
     with pytest.raises(InvalidPipelineError, match="variables are too long"):
-        graph_of_json({**graph("SELECT '${a25}'"), "variables": variables}, None)
+        graph_of({**graph("SELECT '${a25}'"), "variables": variables})
 
 
 @pytest.mark.parametrize(
@@ -89,13 +94,20 @@ def test_variables_that_hold_each_other_do_not_grow_without_end() -> None:
     ],
 )
 def test_what_may_take_long_goes_to_a_worker(data: Any, variables: dict[str, str] | None) -> None:
-    assert not is_small(data, variables)
+    assert not is_small(Source(data, variables=variables))
 
 
 def test_an_ordinary_graph_is_checked_here() -> None:
-    assert is_small(graph("SELECT * FROM VALUES (1), (2) AS t(a) WHERE a > ${least}"), {"least": "1"})
-    assert is_small_yaml("name: x\nvertices:\n- {kind: sql, name: q, query: 'SELECT ${a}'}", {"a": "1"})
-    assert not is_small_yaml("a: &a [x]\nb: [*a, *a]", None)
+    assert is_small(Source(graph("SELECT * FROM VALUES (1), (2) AS t(a) WHERE a > ${least}"), variables={"least": "1"}))
+    text = "name: x\nvertices:\n- {kind: sql, name: q, query: 'SELECT ${a}'}"
+    assert is_small(Source(yaml=text, variables={"a": "1"}))
+    assert not is_small(Source(yaml="a: &a [x]\nb: [*a, *a]"))
+
+
+def test_what_a_caller_sets_on_top_counts_too() -> None:
+    heavy = {"settings": {"spark": {f"spark.sql.x{i}": "y" for i in range(1000)}}}
+    assert not is_small(Source(graph("SELECT 1 a"), on_top=heavy))
+    assert not is_small(Source(yaml="name: x\nvertices: []", on_top=heavy))
 
 
 def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
@@ -104,10 +116,12 @@ def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
     sink = "- {kind: sink, name: o, input: q, format: noop, delivery: at-least-once}\n"
 
     async def ask() -> None:
-        assert await checks.graph_of_json("a", large, None) == graph_of_json(large, None)
-        assert await checks.graph_of_yaml("a", text + sink) == graph_of_json(large, None)
+        here = Source(large).admitted(NETWORK)
+        for source in (Source(large), Source(yaml=text + sink)):
+            there = await checks.admit("a", source, NETWORK)
+            assert (there.graph, there.canonical, there.digest()) == (here.graph, here.canonical, here.digest())
         with pytest.raises(InvalidPipelineError, match="no sink") as refused:
-            await checks.graph_of_yaml("a", text)
+            await checks.admit("a", Source(yaml=text), NETWORK)
         assert refused.value.problems[0].field == "vertices"
 
     asyncio.run(ask())
@@ -115,7 +129,7 @@ def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
 
 def test_a_worker_that_takes_too_long_is_ended_and_the_next_one_works() -> None:
     workers = Workers(1, "test", cpu=1, seconds=60)
-    slow: dict[str, Any] = {"work": "graph-json", "variables": None, "local_files": False}
+    slow: dict[str, Any] = {**Source().to_json(), "work": "admit", "places": "uploads"}
     unions = (" UNION ".join([f"SELECT {i} a"] * 10_000) for i in range(5))
     slow["data"] = {
         "name": "x",
@@ -181,11 +195,11 @@ def test_whatever_a_library_makes_of_a_place_is_a_refusal(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["a\x85b", "\u202egnp.exe", "a\u2028b", "\u200b", "a\x9b31mb"])
 def test_a_name_hides_nothing(name: str) -> None:
     with pytest.raises(InvalidPipelineError, match="cannot be seen"):
-        graph_of_json({**graph("SELECT 1 a"), "name": name}, None)
+        graph_of({**graph("SELECT 1 a"), "name": name})
 
 
 def test_names_in_other_scripts_are_names() -> None:
-    assert graph_of_json({**graph("SELECT 1 a"), "name": "Übung 日本 №1"}, None).name == "Übung 日本 №1"
+    assert graph_of({**graph("SELECT 1 a"), "name": "Übung 日本 №1"}).name == "Übung 日本 №1"
 
 
 @pytest.mark.parametrize("make", ["pipe", "giant", "directory", "nothing"])

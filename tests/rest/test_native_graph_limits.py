@@ -11,10 +11,9 @@ from tests.rest.desk import Client, Desk
 from tests.rest.native_people import ALICE, plain
 
 from firesteel.errors import InvalidPipelineError
-from firesteel.jobgraph.model import Sql
-from firesteel.rest.native.graph_input import MAX_PROBLEMS, graph_of_json, graph_of_yaml
-from firesteel.rest.native.graph_limits import MAX_QUERY, MAX_SINKS, MAX_VERTICES
-from firesteel.rest.params import MAX_DEPTH, too_deep
+from firesteel.jobgraph.admission import MAX_PROBLEMS, NETWORK, Source
+from firesteel.jobgraph.limits import MAX_DEPTH, MAX_QUERY, MAX_SINKS, MAX_VERTICES, too_deep
+from firesteel.jobgraph.model import JobGraph, Sql
 
 YAML = {"content-type": "application/yaml"}
 SOURCE = {"kind": "source", "name": "s", "format": "csv", "path": "/in"}
@@ -23,6 +22,10 @@ SOURCE = {"kind": "source", "name": "s", "format": "csv", "path": "/in"}
 @pytest.fixture
 def alice(tmp_path: Path) -> Client:
     return Desk(tmp_path).client(ALICE)
+
+
+def graph_of(data: Any, variables: dict[str, str] | None = None) -> JobGraph:
+    return Source(data, variables=variables).admitted(NETWORK).graph
 
 
 def nested(depth: int) -> Any:
@@ -34,13 +37,13 @@ def nested(depth: int) -> Any:
 
 def problems_of(data: Any, variables: dict[str, str] | None = None) -> list[str]:
     with pytest.raises(InvalidPipelineError) as caught:
-        graph_of_json(data, variables)
+        graph_of(data, variables)
     return [str(p) for p in caught.value.problems]
 
 
 def yaml_problems(text: str) -> list[str]:
     with pytest.raises(InvalidPipelineError) as caught:
-        graph_of_yaml(text)
+        Source(yaml=text).admitted(NETWORK)
     return [str(p) for p in caught.value.problems]
 
 
@@ -81,7 +84,7 @@ def test_aliases_count_as_what_they_stand_for() -> None:
 
 
 def test_aliases_and_merges_of_an_honest_pipeline_work() -> None:
-    graph = graph_of_yaml(
+    text = (
         "name: x\n"
         "vertices:\n"
         "  - &in {kind: source, name: a, format: csv, path: /in, options: {header: true}}\n"
@@ -89,6 +92,7 @@ def test_aliases_and_merges_of_an_honest_pipeline_work() -> None:
         "  - {kind: sql, name: q, query: SELECT * FROM a UNION ALL SELECT * FROM b}\n"
         "  - {kind: sink, name: o, input: q, format: parquet, path: /out}\n"
     )
+    graph = Source(yaml=text).admitted(NETWORK).graph
     assert graph.by_name["b"].options == {"header": "true"}  # type: ignore[union-attr]
 
 
@@ -134,7 +138,7 @@ def test_a_graph_has_a_largest_size() -> None:
     sinks = [
         {"kind": "sink", "name": f"o{i}", "input": "s", "format": "csv", "path": f"/o/{i}"} for i in range(MAX_SINKS)
     ]
-    assert len(graph_of_json({"name": "x", "vertices": [SOURCE, *sinks]}, None).sinks) == MAX_SINKS
+    assert len(graph_of({"name": "x", "vertices": [SOURCE, *sinks]}).sinks) == MAX_SINKS
     one_more = {**sinks[0], "name": "last", "path": "/last"}
     assert "are sinks" in problems_of({"name": "x", "vertices": [SOURCE, *sinks, one_more]})[0]
 
@@ -153,7 +157,7 @@ def test_braces_in_a_path_cannot_multiply_for_ever() -> None:
     job["vertices"][0]["path"] = "/in/" + "{a,{b,{c,{d,{e,f}}}}}" * 20
     assert "stands for more than" in problems_of(job)[0]
     job["vertices"][0]["path"] = "/in/{2024,2025}/{01,02,03,04,05,06,07,08,09,10,11,12}"
-    assert graph_of_json(job, None)
+    assert graph_of(job)
 
 
 def test_what_variables_bring_in_is_bounded_too() -> None:
@@ -181,7 +185,7 @@ def test_a_deep_query_is_taken_as_it_is() -> None:
     deep = plain()
     query = f"SELECT {'(' * 5_000}1{')' * 5_000} FROM orders"
     deep["vertices"][1]["query"] = query
-    vertex = graph_of_json(deep, None).vertices[1]
+    vertex = graph_of(deep).vertices[1]
     assert isinstance(vertex, Sql)
     assert vertex.query == query
 

@@ -13,9 +13,10 @@ import pytest
 from tests.rest.desk import ADMIN, Client, Desk
 from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain, put
 
-from firesteel.errors import DuplicateJobError
+from firesteel.errors import DuplicateJobError, InvalidPipelineError
+from firesteel.jobgraph.admission import Source
 from firesteel.rest.context import Caller
-from firesteel.rest.native.submit import accept
+from firesteel.rest.native.submit import accept, admit
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import Manifest
@@ -315,13 +316,15 @@ def test_spark_settings_of_callers_who_are_not_admin_are_checked(desk: Desk) -> 
     assert desk.client(ALICE).post("/jobs", json={"graph": harmless}).status_code == 202
 
 
-def test_accept_checks_a_graph_that_came_another_way(desk: Desk) -> None:
-    """`/jars/:jarid/run` builds its graph itself and comes in behind the parser."""
+def test_every_way_in_is_admitted_alike(desk: Desk) -> None:
+    """`/jars/:jarid/run` makes its document itself."""
     caller = Caller(ALICE, desk.context.gateway)
-    bad = graph(settings={"artifacts": {"jars": ["/etc/passwd"]}})
-    with pytest.raises(Exception, match=r"settings.artifacts.jars\[0\]"):
-        asyncio.run(accept(desk.context, caller, bad, job_id=JobID(ONE)))
-    status = asyncio.run(accept(desk.context, caller, graph(), job_id=JobID(ONE), priority=2, heartbeat=1.5))
+    bad = plain(settings={"artifacts": {"jars": ["/etc/passwd"]}, "spark": {"spark.driver.extraJavaOptions": "-x"}})
+    with pytest.raises(InvalidPipelineError) as refused:
+        asyncio.run(admit(desk.context, caller, Source(bad)))
+    assert "settings.artifacts.jars[0]" in str(refused.value)
+    good = asyncio.run(admit(desk.context, caller, Source(plain())))
+    status = asyncio.run(accept(desk.context, caller, good, job_id=JobID(ONE), priority=2, heartbeat=1.5))
     assert status is JobStatus.INITIALIZING
     [submitted] = desk.gateway.submitted
     assert (submitted.priority, submitted.initial_client_heartbeat_timeout) == (2, 1.5)

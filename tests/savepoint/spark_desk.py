@@ -24,9 +24,10 @@ from firesteel.driver.committed import Committed
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import NotLeadingError
 from firesteel.hosts import this_user
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint.manifest import REQUEST
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.operations import Operation, OperationStatus
 from firesteel.types import JobID, new_job_id
 

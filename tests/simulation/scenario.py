@@ -21,13 +21,14 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.entrypoint.wiring import Node
 from firesteel.errors import DuplicateJobError, FiresteelError, JobNotFoundError, JobStateError
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import load_enrichers
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.types import JobID
 

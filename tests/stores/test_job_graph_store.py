@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job, threads_used
 
 from firesteel.errors import FencingError, StoreUnavailableError, VersionConflictError
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import FixedDelayRestart, JobGraph, Mode, NoRestart, Python, Settings, Sink, Source, Sql
 from firesteel.stores.codec import UnreadableRecordError
-from firesteel.stores.job_graphs import JobGraphStore, Submission, digest_of
+from firesteel.stores.job_graphs import JobGraphStore, Submission
 
 
 def graph(name: str = "orders", vertices: int = 1, **options: str) -> JobGraph:
@@ -42,8 +45,8 @@ def test_a_submission_comes_back_from_json_as_it_was() -> None:
         priority=3,
         initial_client_heartbeat_timeout=30.0,
     )
-    assert Submission.from_json(json.loads(json.dumps(whole.to_json()))) == whole
-    assert Submission.from_json(submission(2).to_json()) == submission(2)
+    assert Submission.from_json(json.loads(whole.to_bytes())) == whole
+    assert Submission.from_json(json.loads(submission(2).to_bytes())) == submission(2)
 
 
 def test_the_digest_tells_another_submission_from_a_retry() -> None:
@@ -58,6 +61,33 @@ def test_the_digest_tells_another_submission_from_a_retry() -> None:
         digest_of(graph(a="1", b="2", vertices=2)),
     ]
     assert len({one, *others}) == 6
+
+
+def test_the_digest_is_of_the_bytes_that_are_stored() -> None:
+    whole = replace(submission(1, priority=3), initial_client_heartbeat_timeout=30.0)
+    digest = digest_of(whole.graph, priority=3, initial_client_heartbeat_timeout=30.0)
+    stored = whole.to_bytes()
+    assert stored.endswith(b',"graph":%b}' % whole.graph.canonical)
+    assert hashlib.sha256(b"[%b,3,30.0]" % whole.graph.canonical).hexdigest() == digest
+    assert stored.count(b'"vertices"') == 1
+
+
+def test_submission_of_the_version_before_is_read_and_known_by_its_digest() -> None:
+    """It wrote the graph in the order of its fields, and took the digest of a form of its own."""
+    plain = graph(b="2", a="1").model_dump(mode="json", by_alias=True, exclude_none=True)
+    parts = json.dumps([plain, 0, None], sort_keys=True, separators=(",", ":"))
+    before = hashlib.sha256(parts.encode("ascii")).hexdigest()
+    record = {"v": 1, "job_id": job(1), "submitted_at": 5.0, "digest": before, "priority": 0, "graph": plain}
+    read = Submission.from_json(json.loads(json.dumps(record)))
+    assert digest_of(read.graph) == read.digest == before
+
+
+def test_a_changed_copy_of_a_graph_is_written_anew() -> None:
+    one = graph(a="1")
+    assert b'"name":"orders"' in one.canonical
+    for other in (one.with_(name="other"), one.model_copy(update={"name": "other"})):
+        assert b'"name":"other"' in other.canonical
+        assert digest_of(other) != digest_of(one)
 
 
 def test_the_digest_tells_apart_what_has_only_defaults() -> None:

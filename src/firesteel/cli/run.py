@@ -214,7 +214,7 @@ def prepared(
         settings["directory"] = str(Path.cwd())
     if settings:
         plain = graph.settings.model_dump(by_alias=True)
-        graph = _rebuilt(graph, settings=type(graph.settings).model_validate({**plain, **settings}))
+        graph = graph.with_(settings=type(graph.settings).model_validate({**plain, **settings}))
     return graph
 
 
@@ -250,14 +250,8 @@ def adjusted(
         if entry:
             changes["module"] = entry
         script = Script.model_validate({**script.model_dump(), **changes})
-        graph = _rebuilt(graph, vertices=(script,))
-    return _rebuilt(graph, parallelism=parallelism) if parallelism else graph
-
-
-def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:
-    """A changed copy; model_copy would carry the cached properties of the old graph along."""
-    fields = {name: getattr(graph, name) for name in JobGraph.model_fields}
-    return JobGraph.model_construct(**{**fields, **changes})
+        graph = graph.with_(vertices=(script,))
+    return graph.with_(parallelism=parallelism) if parallelism else graph
 
 
 def accepted(cluster: Connection, graph: JobGraph, job_id: str, *, as_json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from firesteel.blob.keys import BlobRef, is_blob_name, is_blob_ref
@@ -16,10 +15,10 @@ from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.module_files import TooManyModulesError, modules_beside, modules_in, zip_modules
 
 if TYPE_CHECKING:
-    from firesteel.jobgraph.model import JobGraph
+    from firesteel.jobgraph.document import Loc
+    from firesteel.jobgraph.files import NamedFile
 
 T = TypeVar("T")
-_LISTS = ("py_files", "archives", "files", "jars")
 
 
 class InThread(Protocol):
@@ -34,8 +33,17 @@ class Uploads:
     in_thread: InThread
 
 
-async def upload_artifacts(uploads: Uploads, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
-    """`graph` with every local file that it names uploaded, and named by its reference instead.
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """References to the files of a graph that were local."""
+
+    places: Mapping[Loc, str]
+    modules: Sequence[str]
+    """Those beside its scripts."""
+
+
+async def upload_files(uploads: Uploads, named: Iterable[NamedFile], *, base: Path | None = None) -> Uploaded:
+    """Upload every local file that a graph names.
 
     Args:
         base: what relative paths are relative to; the working directory by default.
@@ -43,30 +51,18 @@ async def upload_artifacts(uploads: Uploads, graph: JobGraph, *, base: Path | No
     Raises:
         InvalidPipelineError: with every file that is not there, before anything is uploaded.
     """
-    from firesteel.jobgraph.model import JobGraph
-
-    plain = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return JobGraph.model_validate(await upload_files(uploads, plain, base=base))
-
-
-async def upload_files(uploads: Uploads, graph: Mapping[str, Any], *, base: Path | None = None) -> dict[str, Any]:
-    """As `upload_artifacts`, of a graph as plain JSON, which need not be a valid one: the cluster checks it."""
-    changed = copy.deepcopy(dict(graph))
-    places = [p for p in _places(changed) if _is_local(p.text)]
-    if not places:
-        return changed
+    files = [f for f in named if _is_local(f.text)]
+    if not files:
+        return Uploaded({}, ())
     with tempfile.TemporaryDirectory(prefix="firesteel-") as scratch:
-        prepared = await uploads.in_thread(lambda: _prepare(places, base, Path(scratch)))
-        more = await uploads.in_thread(lambda: _beside_scripts(places, base, Path(scratch)))
+        prepared = await uploads.in_thread(lambda: _prepare(files, base, Path(scratch)))
+        more = await uploads.in_thread(lambda: _beside_scripts(files, base, Path(scratch)))
         refs = {what: str(await uploads.upload(*what)) for what in dict.fromkeys([*prepared, *more])}
-        for place, what in zip(places, prepared, strict=True):
-            place.put(refs[what])
-        if more:
-            _add_modules(changed, [refs[what] for what in more])
-    return changed
+    places = {file.loc: refs[what] for file, what in zip(files, prepared, strict=True)}
+    return Uploaded(places, [refs[what] for what in more])
 
 
-def _beside_scripts(places: Sequence[_Place], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
+def _beside_scripts(places: Sequence[NamedFile], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
     """For each script the zip file of the modules beside it that it imports, which would not be found where it runs."""
     named = {_path(p.text, base).resolve() for p in places if p.modules}
     zips: list[tuple[Path, str]] = []
@@ -85,14 +81,7 @@ def _beside_scripts(places: Sequence[_Place], base: Path | None, scratch: Path) 
     return zips
 
 
-def _add_modules(graph: dict[str, Any], refs: Sequence[str]) -> None:
-    settings = graph.setdefault("settings", {})
-    artifacts = settings.setdefault("artifacts", {}) if isinstance(settings, dict) else None
-    if isinstance(artifacts, dict):
-        artifacts["py_files"] = [*artifacts.get("py_files", ()), *refs]
-
-
-def _prepare(places: Sequence[_Place], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
+def _prepare(places: Sequence[NamedFile], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
     """For each place the file to upload, and under which name. Raises InvalidPipelineError."""
     paths = [_path(place.text, base) for place in places]
     problems = [problem for place, path in zip(places, paths, strict=True) if (problem := _problem(place, path))]
@@ -102,42 +91,6 @@ def _prepare(places: Sequence[_Place], base: Path | None, scratch: Path) -> list
         _prepared(path, scratch / f"{number}.zip", modules=place.modules)
         for number, (place, path) in enumerate(zip(places, paths, strict=True))
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a graph names a file."""
-
-    holder: Any
-    key: str | int
-    field: str
-    vertex: str | None = None
-    modules: bool = False
-    """Its name is that of a module, or it may be a directory of them."""
-
-    @property
-    def text(self) -> str:
-        text: str = self.holder[self.key]
-        return text
-
-    def put(self, text: str) -> None:
-        self.holder[self.key] = text
-
-
-def _places(graph: dict[str, Any]) -> Iterator[_Place]:
-    settings = graph.get("settings")
-    artifacts = settings.get("artifacts") if isinstance(settings, dict) else None
-    for name in _LISTS:
-        entries = artifacts.get(name) if isinstance(artifacts, dict) else None
-        if isinstance(artifacts, dict) and isinstance(entries, tuple):
-            artifacts[name] = entries = list(entries)
-        for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-            if isinstance(entry, str):
-                yield _Place(entries, i, f"settings.artifacts.{name}.{i}", modules=name == "py_files")
-    vertices = graph.get("vertices")
-    for vertex in vertices if isinstance(vertices, list | tuple) else ():
-        if isinstance(vertex, dict) and vertex.get("kind") == "script" and isinstance(vertex.get("file"), str):
-            yield _Place(vertex, "file", "file", vertex=str(vertex.get("name")))
 
 
 def _is_local(text: str) -> bool:
@@ -150,7 +103,7 @@ def _path(text: str, base: Path | None) -> Path:
     return (base or Path.cwd()) / path
 
 
-def _problem(place: _Place, path: Path) -> Problem | None:
+def _problem(place: NamedFile, path: Path) -> Problem | None:
     if path.is_dir():
         if not place.modules:
             return Problem(f"'{path}' is a directory", "name the files in it", place.vertex, place.field)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.client.artifacts import Uploads, upload_artifacts, upload_files
+from firesteel.client.artifacts import Uploads, upload_files
 from firesteel.client.caller import ClusterCaller
 from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
 from firesteel.client.errors import DashboardNotServedError
@@ -32,7 +32,7 @@ from firesteel.client.model import (
 )
 from firesteel.client.names import acceptable_name
 from firesteel.client.operations import DISPOSAL, RemoteOperation, carry_out, outcome_of, trigger
-from firesteel.client.requests import Request, get, with_json
+from firesteel.client.requests import Request, as_json, get, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
 from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, JobNotFoundError, Problem
 from firesteel.types import JobID, new_job_id, parse_job_id
@@ -132,18 +132,15 @@ class AsyncClusterClient:
             DuplicateJobError: the id belongs to another job.
         """
         chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
-        base = Path(artifacts_from) if artifacts_from is not None else None
-        plain = _plain(graph)
-        content: dict[str, Any] = {
-            "jobId": chosen,
-            "graph": await upload_files(self._uploads, plain, base=base) if upload else plain,
-            "priority": priority,
-        }
+        written = await self._written(graph, artifacts_from, upload=upload)
+        content: dict[str, Any] = {"jobId": chosen, "priority": priority}
         if client_heartbeat_timeout is not None:
             content["clientHeartbeatTimeout"] = round(client_heartbeat_timeout * 1000)
         if variables is not None:
             content["variables"] = dict(variables)
-        accepted = await self._caller.json(with_json("POST", "/jobs", content, conflict=DuplicateJobError))
+        accepted = await self._caller.json(
+            with_json("POST", "/jobs", content, graph=written, conflict=DuplicateJobError)
+        )
         return self.job(Answer(accepted, "the answer to a submission").text("jobId"))
 
     async def resume(
@@ -169,16 +166,13 @@ class AsyncClusterClient:
         """
         chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
         content: dict[str, Any] = {"jobId": chosen, "priority": priority, "restore": dict(restore or {})}
-        if graph is not None:
-            base = Path(artifacts_from) if artifacts_from is not None else None
-            plain = _plain(graph)
-            content["graph"] = await upload_files(self._uploads, plain, base=base) if upload else plain
+        written = None if graph is None else await self._written(graph, artifacts_from, upload=upload)
         if client_heartbeat_timeout is not None:
             content["clientHeartbeatTimeout"] = round(client_heartbeat_timeout * 1000)
         if variables is not None:
             content["variables"] = dict(variables)
         path = f"/jobs/{parse_job_id(ended)}/resume"
-        accepted = await self._caller.json(with_json("POST", path, content, missing=JobNotFoundError))
+        accepted = await self._caller.json(with_json("POST", path, content, graph=written, missing=JobNotFoundError))
         return self.job(Answer(accepted, "the answer to a resumption").text("jobId"))
 
     def job(self, job_id: str) -> AsyncJobClient:
@@ -227,7 +221,27 @@ class AsyncClusterClient:
 
     async def upload_artifacts(self, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
         """The graph with its local files uploaded, and named by their references. `submit` does this by itself."""
-        return await upload_artifacts(self._uploads, graph, base=base)
+        from firesteel.jobgraph.files import files_of, with_files
+
+        uploaded = await upload_files(self._uploads, files_of(graph), base=base)
+        return with_files(graph, uploaded.places, uploaded.modules)
+
+    async def _written(
+        self, graph: JobGraph | Job | Mapping[str, Any], artifacts_from: Path | str | None, *, upload: bool
+    ) -> bytes:
+        """The graph as it is sent, its local files uploaded first."""
+        base = Path(artifacts_from) if artifacts_from is not None else None
+        if not isinstance(graph, Mapping):
+            from firesteel.jobgraph import Job
+
+            made = graph.graph() if isinstance(graph, Job) else graph
+            return (await self.upload_artifacts(made, base=base) if upload else made).canonical
+        if upload:
+            from firesteel.jobgraph.files import files_in, with_files_in
+
+            uploaded = await upload_files(self._uploads, files_in(dict(graph)), base=base)
+            graph = with_files_in(graph, uploaded.places, uploaded.modules)
+        return as_json(dict(graph))
 
     @property
     def _uploads(self) -> Uploads:
@@ -486,16 +500,6 @@ def _caller(
         if location.token_for(address) is not None and address.startswith("http:") and not is_loopback(address):
             logger.warning("the token goes to %s in plain text; use https", address)
     return ClusterCaller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
-
-
-def _plain(graph: JobGraph | Job | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(graph, Mapping):
-        return graph
-    from firesteel.jobgraph import Job
-
-    made = graph.graph() if isinstance(graph, Job) else graph
-    plain: dict[str, Any] = made.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain
 
 
 def _digest(content: bytes | Path) -> str:

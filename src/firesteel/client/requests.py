@@ -59,14 +59,28 @@ def of_job(job_id: JobID, below: str = "", query: Mapping[str, str] | None = Non
     return get(f"/jobs/{job_id}{below}", query, missing=JobNotFoundError)
 
 
-def with_json(
-    method: str, path: str, content: object, query: Mapping[str, str] | None = None, **meaning: Any
-) -> Request:
+def as_json(content: object) -> bytes:
+    """Raises InvalidRequestError for what is not JSON."""
     try:
-        body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         problem = Problem(f"what is to be sent cannot be written as JSON: {error}", "use plain values")
         raise InvalidRequestError([problem]) from None
+
+
+def with_json(
+    method: str,
+    path: str,
+    content: Mapping[str, Any],
+    query: Mapping[str, str] | None = None,
+    *,
+    graph: bytes | None = None,
+    **meaning: Any,
+) -> Request:
+    """A request with a JSON object; `graph` is a part of it that is JSON already."""
+    body = as_json(content)
+    if graph is not None:
+        body = b'%b,"graph":%b}' % (body.removesuffix(b"}"), graph)
     return Request(method, path, query or {}, body, {"content-type": "application/json"}, **meaning)
 
 

@@ -33,7 +33,7 @@ from firesteel.dispatcher.job_table import (
     Unreadable,
 )
 from firesteel.dispatcher.operations import Operations
-from firesteel.dispatcher.overrides import check_resources, with_overrides
+from firesteel.dispatcher.overrides import with_overrides
 from firesteel.dispatcher.parking import park, put_away
 from firesteel.dispatcher.questions import JobQuestions, unknown
 from firesteel.dispatcher.resuming import predecessor, restored_from, rival, successor
@@ -183,7 +183,6 @@ class Dispatcher(JobQuestions):
         self._table.check_open()
         if self._shutting_down:
             raise NotLeadingError("this node is about to end; ask the next one")
-        check_resources(submission.graph)
         try:
             await self._submit(submission)
         except FencingError as error:

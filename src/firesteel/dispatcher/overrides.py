@@ -1,23 +1,12 @@
-"""What is done to a graph when it is accepted, beyond what the doors have checked."""
+"""What is done to a graph when it is accepted, beyond what its admission did."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from firesteel.errors import InvalidConfigError, InvalidPipelineError, Problem
-from firesteel.jobgraph.model import JobGraph
+from firesteel.errors import InvalidConfigError, Problem
 from firesteel.stores.job_graphs import Submission
-
-
-def check_resources(graph: JobGraph) -> None:
-    """Resources are said for all vertices or for none: a half-sized job cannot be placed."""
-    without = [v.name for v in graph.vertices if v.resources is None]
-    if without and len(without) < len(graph.vertices):
-        fix = "add resources here, or remove them everywhere"
-        raise InvalidPipelineError(
-            [Problem("is missing while other vertices say theirs", fix, vertex=v, field="resources") for v in without]
-        )
 
 
 def with_overrides(submission: Submission, overrides: Sequence[str]) -> Submission:
@@ -25,7 +14,7 @@ def with_overrides(submission: Submission, overrides: Sequence[str]) -> Submissi
     wanted = parse_overrides(overrides).get(submission.graph.name)
     if wanted is None:
         return submission
-    return dataclasses.replace(submission, graph=submission.graph.model_copy(update={"parallelism": wanted}))
+    return dataclasses.replace(submission, graph=submission.graph.with_(parallelism=wanted))
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, int]:

@@ -16,14 +16,13 @@ from firesteel.errors import ForbiddenError, TooLargeError
 from firesteel.flink_rest.archives import has_main, has_module
 from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.multipart import file_part
-from firesteel.flink_rest.programs import ARCHIVES, MAIN, PIPELINES, graph_of, kind_of, no_entry, plan_of
+from firesteel.flink_rest.programs import ARCHIVES, MAIN, PIPELINES, kind_of, no_entry, plan_of, source_of
 from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
-from firesteel.jobgraph.model import JobGraph
+from firesteel.jobgraph.admission import NETWORK, Places, Source
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
-from firesteel.rest.native.graph_input import in_thread
-from firesteel.rest.native.submit import accept, admit_submission
+from firesteel.rest.native.submit import accept, admit, admit_submission
 from firesteel.rest.params import body_as, body_schema
 from firesteel.rest.security.principals import may_read, may_write, require
 from firesteel.rest.states import ms
@@ -138,21 +137,23 @@ async def run_application(
 
 
 async def _plan(context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> Response:
-    graph = await _graph(context, caller, jar_id, wish)
-    return answer({"plan": await in_thread(plan_of, graph, wish.job_id)})
+    source = await _source(context, caller, jar_id, wish)
+    admitted = await context.checks.admit(caller.principal.submits_as, source, NETWORK)
+    return answer({"plan": await context.checks.in_thread(plan_of, admitted.graph, wish.job_id)})
 
 
 async def _run(request: Request, context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> JobID:
     admit_submission(context, caller)
-    graph = await _graph(context, caller, jar_id, wish, to_run=True)
+    source = await _source(context, caller, jar_id, wish, to_run=True)
+    admitted = await admit(context, caller, source, places=Places.UPLOADS)
     job_id = wish.job_id or new_job_id()
     if (audit := request.scope.get("firesteel.audit")) is not None:
         audit["job_id"] = job_id
-    await accept(context, caller, graph, job_id=job_id)
+    await accept(context, caller, admitted, job_id=job_id)
     return job_id
 
 
-async def _graph(context: RestContext, caller: Caller, jar_id: str, wish: Wish, *, to_run: bool = False) -> JobGraph:
+async def _source(context: RestContext, caller: Caller, jar_id: str, wish: Wish, *, to_run: bool = False) -> Source:
     upload = await _find(context, caller, jar_id)
     if upload is None:
         raise HttpError(404, f"Jar file {jar_id} does not exist")
@@ -164,7 +165,7 @@ async def _graph(context: RestContext, caller: Caller, jar_id: str, wish: Wish, 
         if not await has_module(context.blobs, ref, context.directory, wish.entry):
             raise no_entry(upload, wish.entry, "name a module that it has")
     text = await _text(context, upload) if kind in PIPELINES else None
-    return await graph_of(context.checks, caller.principal.submits_as, upload, text, wish)
+    return source_of(upload, text, wish)
 
 
 async def _find(context: RestContext, caller: Caller, jar_id: str) -> Upload | None:

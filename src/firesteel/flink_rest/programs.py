@@ -14,12 +14,12 @@ from firesteel.errors import InvalidPipelineError, InvalidRequestError, Problem
 from firesteel.flink_rest.plan import render_plan
 from firesteel.flink_rest.run_requests import Wish
 from firesteel.flink_rest.view import JobView
+from firesteel.jobgraph.admission import Source
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.execution_graph import execution_graph
 from firesteel.jobmaster.machine import JobState
 from firesteel.rest.answers import Json
 from firesteel.rest.errors import HttpError
-from firesteel.rest.native.graph_checks import GraphChecks
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.uploads import Upload
 from firesteel.types import JobID, new_job_id
@@ -47,18 +47,15 @@ def kind_of(name: str) -> str:
     raise HttpError(400, f"{name} is no program that could be run: upload one of {', '.join(sorted(SUFFIXES))}.")
 
 
-async def graph_of(checks: GraphChecks, owner: str, upload: Upload, text: bytes | None, wish: Wish) -> JobGraph:
-    """The graph of a program, looked at on behalf of `owner`; `text` is the content of a pipeline.
+def source_of(upload: Upload, text: bytes | None, wish: Wish) -> Source:
+    """What a program is as a document, with what the caller set for this run; `text` is the content of a pipeline.
 
     Raises InvalidPipelineError or HttpError 400 with what is wrong with it.
     """
     suffix = kind_of(upload.name)
     if text is None:
-        data = _script(upload, suffix, wish)
-    else:
-        graph = await _pipeline(checks, owner, upload, text, wish)
-        data = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return await checks.graph_of_json(owner, _with(data, wish), None)
+        return Source(_script(upload, suffix, wish), on_top=_on_top(wish))
+    return _pipeline(upload, text, wish)
 
 
 def plan_of(graph: JobGraph, job_id: JobID | None) -> Json:
@@ -86,10 +83,10 @@ def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
     return data
 
 
-async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes, wish: Wish) -> JobGraph:
+def _pipeline(upload: Upload, text: bytes, wish: Wish) -> Source:
     if wish.entry:
         raise no_entry(upload, wish.entry)
-    variables = _variables(wish)
+    variables, on_top = _variables(wish), _on_top(wish)
     try:
         content = text.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -97,12 +94,11 @@ async def _pipeline(checks: GraphChecks, owner: str, upload: Upload, text: bytes
             [Problem("the pipeline is not UTF-8 text", "save it as UTF-8", file=upload.name)]
         ) from None
     if kind_of(upload.name) != ".json":
-        return await checks.graph_of_yaml(owner, content, variables)
+        return Source(yaml=content, variables=variables, on_top=on_top)
     try:
-        data = orjson.loads(content)
+        return Source(orjson.loads(content), variables=variables, on_top=on_top)
     except orjson.JSONDecodeError as error:
         raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "correct it", file=upload.name)]) from None
-    return await checks.graph_of_json(owner, data, variables)
 
 
 def no_entry(upload: Upload, entry: str, fix: str = "leave entryClass out") -> HttpError:
@@ -120,28 +116,27 @@ def _variables(wish: Wish) -> dict[str, str]:
     return variables
 
 
-def _with(data: dict[str, Any], wish: Wish) -> dict[str, Any]:
-    """The graph with what the caller set for this run."""
-    settings: dict[str, Any] = dict(data.get("settings") or {})
-    spark = _spark_settings(wish.configuration)
-    if spark:
-        settings["spark"] = {**settings.get("spark", {}), **spark}
+def _on_top(wish: Wish) -> dict[str, Any]:
+    """What the caller set for this run, in place of what the program says."""
+    settings: dict[str, Any] = {}
+    if spark := _spark_settings(wish.configuration):
+        settings["spark"] = spark
     if wish.savepoint is not None:
         # Who owns the savepoint afterwards (claimMode) makes no difference: a restore only ever reads it.
         settings["restore"] = {
             "path": wish.savepoint,
             "allow_non_restored_state": wish.allow_non_restored_state,
         }
-    changed: dict[str, Any] = {**data, "settings": settings}
+    changes: dict[str, Any] = {"settings": settings} if settings else {}
     if wish.parallelism is not None:
-        changed["parallelism"] = wish.parallelism
+        changes["parallelism"] = wish.parallelism
     if NAME_KEY in wish.configuration:
-        changed["name"] = wish.configuration[NAME_KEY]
-    return changed
+        changes["name"] = wish.configuration[NAME_KEY]
+    return changes
 
 
 def _spark_settings(configuration: Mapping[str, str]) -> dict[str, str]:
-    """What a job may set is for `accept` to say; here is only what could be one at all."""
+    """What a job may set is for its admission to say; here is only what could be one at all."""
     strange = [key for key in configuration if not key.startswith("spark.") and key != NAME_KEY]
     if strange:
         shown = ", ".join(key[:100] for key in strange[:5])

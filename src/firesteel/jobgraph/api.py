@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from firesteel.errors import Problem
 
-from .assemble import assemble
+from .admission import Policy, admit
 from .document import Document, Loc
 from .model import Deduplicate, JobGraph, Resources, Settings, Watermark
 
@@ -179,7 +179,7 @@ class Job:
         """
         file = self._shown_file()
         directory = base_dir or (Path(file).parent.absolute() if file else Path.cwd())
-        return assemble(self.document(), variables=variables or {}, base_dir=directory).graph
+        return admit(self.document(), Policy(base_dir=directory), variables=variables or {}).graph
 
     def _shown_file(self) -> str | None:
         return self.file if not self.file.startswith("<") else None

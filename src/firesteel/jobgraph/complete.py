@@ -27,19 +27,13 @@ def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
     for v in graph.vertices:
         spelling.setdefault(v.name.lower(), v.name)
     vertices = tuple(_vertex(v, spelling, base_dir, graph.mode) for v in graph.vertices)
-    graph = _rebuilt(graph, vertices=vertices)
+    graph = graph.with_(vertices=vertices)
     if base_dir is None:
         return graph
     changes: dict[str, Any] = {"artifacts": _artifacts(graph, base_dir)}
     if (restore := graph.settings.restore) is not None:
         changes["restore"] = restore.model_copy(update={"path": absolute(restore.path, base_dir)})
-    return _rebuilt(graph, settings=graph.settings.model_copy(update=changes))
-
-
-def _rebuilt(graph: JobGraph, **changes: Any) -> JobGraph:
-    """A changed copy; model_copy would carry the cached properties of the old graph along."""
-    fields = {name: getattr(graph, name) for name in JobGraph.model_fields}
-    return JobGraph.model_construct(**{**fields, **changes})
+    return graph.with_(settings=graph.settings.model_copy(update=changes))
 
 
 def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None, mode: Mode) -> AnyVertex:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from firesteel.errors import InvalidPipelineError, Problem
 
-from .assemble import assemble, parse_graph
+from .admission import Policy, admit, parse_graph
 from .document import Document
 from .model import JobGraph
 from .yaml_source import read_json, read_yaml
@@ -42,8 +42,8 @@ def load_pipeline(path: Path, *, variables: Mapping[str, str] | None = None) -> 
     """
     document = _read(path)
     base_dir = path.parent.absolute()
-    assembled = assemble(document, variables=variables or {}, base_dir=base_dir)
-    return LoadedPipeline(assembled.graph, assembled.problems, assembled.variables, base_dir, path)
+    admitted = admit(document, Policy(base_dir=base_dir), variables=variables or {})
+    return LoadedPipeline(admitted.graph, admitted.problems, admitted.variables, base_dir, path)
 
 
 def _read(path: Path) -> Document:

@@ -7,6 +7,7 @@ sent as JSON, and published as `job-graph.schema.json` for editors.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -341,6 +342,33 @@ class JobGraph(Model):
         for v in self.vertices:
             visit(v.name)
         return tuple(done.values())
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """The graph as it is stored, and as its digest is taken: JSON with sorted keys, written once.
+
+        The order in which options were given does not matter. A field that is None is left out, so that a field which a later
+        version adds leaves the bytes as they were. A graph of megabytes takes milliseconds: first ask for it in a thread.
+        """
+        plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def of_canonical(cls, raw: bytes) -> JobGraph:
+        """The graph that was written as `raw`, which is not written again."""
+        graph = cls.model_validate_json(raw)
+        graph.__dict__["canonical"] = raw
+        return graph
+
+    def with_(self, **changes: Any) -> JobGraph:
+        """A copy with other fields, which are taken as valid."""
+        return self.model_copy(update=changes)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> JobGraph:
+        copied = super().model_copy(update=update, deep=deep)
+        for cached in ("by_name", "consumers", "canonical"):  # which are of this graph
+            copied.__dict__.pop(cached, None)
+        return copied
 
     def to_json(self, *, indent: int | None = None) -> str:
         return self.model_dump_json(by_alias=True, exclude_defaults=False, exclude_none=True, indent=indent)

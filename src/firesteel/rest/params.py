@@ -11,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from firesteel.errors import InvalidRequestError, Problem
+from firesteel.jobgraph.limits import MAX_DEPTH, too_deep
 from firesteel.types import JobID
 
 HEX_ID = r"^[0-9a-fA-F]{32}$"
-MAX_DEPTH = 64
 _LARGE = 1 << 16
 M = TypeVar("M", bound=BaseModel)
 
@@ -47,17 +47,6 @@ async def json_body(request: Request) -> Any:
         if deep:
             raise InvalidRequestError([Problem(f"the body is nested more than {MAX_DEPTH} levels deep", "flatten it")])
     return data
-
-
-def too_deep(value: Any) -> bool:
-    """Whether lists and mappings stand in each other more than MAX_DEPTH levels deep. Does not recurse itself (S25)."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [v for v in level if isinstance(v, dict | list)]
-        if not level:
-            return False
-        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-    return True
 
 
 async def body_as(request: Request, model: type[M], name: str | None = None) -> M:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,21 +18,6 @@ from .codec import decode, decode_all, encode, take, take_job_id, take_number, t
 _PREFIX = "graphs"
 
 
-def digest_of(graph: JobGraph, *, priority: int = 0, initial_client_heartbeat_timeout: float | None = None) -> str:
-    """SHA-256 of everything that makes a submission the one it is, so that a retry is told from another job (I3).
-
-    The order in which options were written does not matter. A graph of megabytes takes milliseconds: use a thread.
-    """
-    parts = [_plain(graph), priority, initial_client_heartbeat_timeout]
-    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
-
-
-def _plain(graph: JobGraph) -> dict[str, Any]:
-    # Without None, a field that a later version adds with the default None leaves the digest as it was.
-    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A job as it was accepted."""
@@ -43,7 +26,7 @@ class Submission:
     graph: JobGraph
     submitted_at: float
     digest: str
-    """See `digest_of`."""
+    """See `jobgraph.admission.digest_of`."""
     priority: int = 0
     initial_client_heartbeat_timeout: float | None = None
     """With one, the job is cancelled when its client is silent for so long."""
@@ -54,18 +37,21 @@ class Submission:
     resumes: str = ""
     """The id of the ended job that this one goes on with; empty when there is none."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "submitted_at": self.submitted_at,
-            "digest": self.digest,
-            "priority": self.priority,
-            "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
-            "owner": self.owner,
-            "restricted": self.restricted,
-            "resumes": self.resumes,
-            "graph": _plain(self.graph),
-        }
+    def to_bytes(self) -> bytes:
+        """The stored record, with the graph as it was written for its digest."""
+        record = encode(
+            {
+                "job_id": self.job_id,
+                "submitted_at": self.submitted_at,
+                "digest": self.digest,
+                "priority": self.priority,
+                "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
+                "owner": self.owner,
+                "restricted": self.restricted,
+                "resumes": self.resumes,
+            }
+        )
+        return b'%b,"graph":%b}' % (record.removesuffix(b"}"), self.graph.canonical)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Submission:
@@ -101,7 +87,7 @@ class JobGraphStore:
 
         After a StoreUnavailableError the job may be stored or not: `get` tells.
         """
-        raw = await asyncio.to_thread(lambda: encode(submission.to_json()))
+        raw = await asyncio.to_thread(submission.to_bytes)
         await self._store.put(_path(submission.job_id), raw, epoch=epoch, expected=NEW)
 
     async def get(self, job_id: JobID) -> Submission | None:

@@ -126,5 +126,5 @@ class AttemptLauncher:
     def _start_gateway(self, home: Path, graph: JobGraph, cwd: Path, sandbox: Sandbox | None) -> Gateway:
         assert graph.script is not None
         classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
-        plan = RunPlan.of(graph.model_copy(update={"vertices": (classic,)}), self._configuration)
+        plan = RunPlan.of(graph.with_(vertices=(classic,)), self._configuration)
         return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd, sandbox=sandbox)

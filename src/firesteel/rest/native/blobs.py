@@ -14,10 +14,10 @@ from firesteel.blob.store import BlobInfo
 from firesteel.config.sections import Role
 from firesteel.config.values import memory_bytes
 from firesteel.errors import JobStateError, TooLargeError
+from firesteel.jobgraph.files import files_in
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
-from firesteel.rest.native.graph_places import artifact_entries
 from firesteel.rest.native.logs import RangeHeader
 from firesteel.rest.native.ranges import part_answer, part_of, unsatisfiable
 from firesteel.rest.security.principals import EVERYBODY, Principal, at_least, require
@@ -149,7 +149,7 @@ async def _needed_by(context: RestContext, caller: Caller, key: BlobKey) -> str 
         if row.status.terminal or await theirs(row.owner):
             continue
         job = await context.gateway.request_job(row.job_id)
-        if any(text.startswith(f"blob:{key}/") for _, text in artifact_entries(job.get("graph") or {})):
+        if any(file.text.startswith(f"blob:{key}/") for file in files_in(job.get("graph"))):
             return f"job {row.job_id}" if caller.sees(row.owner) else "somebody's job"
     return None
 

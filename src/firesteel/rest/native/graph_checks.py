@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
 
 from firesteel.errors import InvalidPipelineError, Problem, SavepointError
+from firesteel.jobgraph.admission import Admitted, Policy, Source
+from firesteel.jobgraph.limits import longest_value
 from firesteel.jobgraph.model import JobGraph
-from firesteel.rest.native.graph_input import graph_of_json, graph_of_yaml, in_thread
-from firesteel.rest.native.graph_limits import longest_value
 from firesteel.rest.native.workers import TookTooLongError, Workers
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.savepoint.verdict import Verdict
 from firesteel.types import JobID
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SMALL = 16_384
 """Characters, with an allowance for each value, and with what variables bring in."""
@@ -37,30 +41,38 @@ class GraphChecks:
     def __init__(self, policy: Callable[[], SandboxPolicy | None] = lambda: None) -> None:
         """`policy` is asked when a place has to be looked at."""
         self._policy = policy
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="graph-checks-small")
+        """A graph that takes long to check holds up other graphs, and nothing else."""
         self._graphs = Workers(2, "graph-checks", cpu=CHECK_CPU, seconds=CHECK_SECONDS)
         self._places = Workers(4, "places", cpu=PLACE_CPU, seconds=PLACE_SECONDS)
         """Of their own: a host that never answers keeps nobody from submitting."""
 
-    async def graph_of_json(
-        self, owner: str, data: Any, variables: Mapping[str, str] | None, *, local_files: bool = False
-    ) -> JobGraph:
-        """As the function of that name, on behalf of `owner`.
+    async def admit(self, owner: str, source: Source, policy: Policy) -> Admitted:
+        """What `source` describes, looked at on behalf of `owner`. Its canonical bytes are written.
 
         Raises:
             InvalidPipelineError: with everything that is wrong with it; also when that takes too long to find out.
             RateLimitedError: enough large graphs of this owner are being checked.
         """
-        if is_small(data, variables):
-            return await in_thread(graph_of_json, data, variables, local_files=local_files)
-        return await self._checked(owner, "graph-json", data, variables, local_files=local_files)
+        if is_small(source):
+            return await self.in_thread(_admitted, source, policy)
+        request = {**source.to_json(), "work": "admit", "places": policy.places.value}
+        try:
+            found = await self._graphs.run(owner, request)
+        except TookTooLongError as error:
+            problem = Problem(f"the graph could not be checked: {error}", "split the job, or write shorter queries")
+            raise InvalidPipelineError([problem]) from error
+        if "problems" in found:
+            raise InvalidPipelineError([Problem(**p) for p in found["problems"]])
+        if "refused" in found:
+            raise InvalidPipelineError(
+                [Problem(f"the graph could not be checked: {found['refused']}", "split the job")]
+            )
+        return await self.in_thread(_readmitted, found["result"], policy)
 
-    async def graph_of_yaml(
-        self, owner: str, text: str, variables: Mapping[str, str] | None = None, *, local_files: bool = False
-    ) -> JobGraph:
-        """As `graph_of_json`."""
-        if is_small_yaml(text, variables):
-            return await in_thread(graph_of_yaml, text, variables or {}, local_files=local_files)
-        return await self._checked(owner, "graph-yaml", text, variables, local_files=local_files)
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What is said about a graph takes CPU, and imports the parser of SQL: not for the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
 
     async def job_of_savepoint(self, owner: str, path: str) -> JobID:
         """Whose savepoint stands at `path`, a place that a caller named.
@@ -83,8 +95,8 @@ class GraphChecks:
         sandbox = policy.task(owner) if policy is not None else None
         return sandbox.to_json() if sandbox is not None else None
 
-    async def fit_of_savepoint(self, owner: str, path: str, graph: Mapping[str, Any]) -> Verdict | None:
-        """Whether a graph (plain JSON) can go on from what stands at `path`; None when that cannot be told from here.
+    async def fit_of_savepoint(self, owner: str, path: str, canonical: bytes) -> Verdict | None:
+        """Whether a graph can go on from what stands at `path`; None when that cannot be told from here.
 
         Raises:
             RateLimitedError: enough places of this owner are being looked at.
@@ -92,7 +104,7 @@ class GraphChecks:
         try:
             sandbox = await asyncio.to_thread(self._sandbox, owner)
             found = await self._places.run(
-                owner, {"work": "fit", "path": path, "graph": dict(graph), "sandbox": sandbox}
+                owner, {"work": "fit", "path": path, "graph": canonical.decode("ascii"), "sandbox": sandbox}
             )
         except TookTooLongError:
             return None
@@ -102,29 +114,34 @@ class GraphChecks:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._graphs.close()
         self._places.close()
 
-    async def _checked(
-        self, owner: str, work: str, data: Any, variables: Mapping[str, str] | None, *, local_files: bool
-    ) -> JobGraph:
-        request = {"work": work, "data": data, "variables": variables, "local_files": local_files}
-        try:
-            found = await self._graphs.run(owner, request)
-        except TookTooLongError as error:
-            problem = Problem(f"the graph could not be checked: {error}", "split the job, or write shorter queries")
-            raise InvalidPipelineError([problem]) from error
-        if "problems" in found:
-            raise InvalidPipelineError([Problem(**p) for p in found["problems"]])
-        if "refused" in found:
-            raise InvalidPipelineError(
-                [Problem(f"the graph could not be checked: {found['refused']}", "split the job")]
-            )
-        return await in_thread(JobGraph.model_validate, found["result"])
+
+def _admitted(source: Source, policy: Policy) -> Admitted:
+    admitted = source.admitted(policy)
+    assert admitted.canonical  # written here, in the thread
+    return admitted
 
 
-def is_small(data: Any, variables: Mapping[str, str] | None) -> bool:
+def _readmitted(canonical: str, policy: Policy) -> Admitted:
+    graph = JobGraph.of_canonical(canonical.encode("ascii"))
+    if problems := policy.refuses(graph):
+        raise InvalidPipelineError(problems)
+    return Admitted(graph)
+
+
+def is_small(source: Source) -> bool:
     """Whether the checks of this graph take little whatever they find."""
+    if source.yaml is not None:
+        return _is_small_yaml(source.yaml, source.variables) and _is_small(dict(source.on_top), None)
+    return _is_small(
+        {**source.data, **source.on_top} if isinstance(source.data, dict) else source.data, source.variables
+    )
+
+
+def _is_small(data: Any, variables: Mapping[str, str] | None) -> bool:
     weight, sql, references = 0, 0, 0
     pending = [(data, False), (dict(variables or {}), False)]
     while pending:
@@ -147,8 +164,8 @@ def is_small(data: Any, variables: Mapping[str, str] | None) -> bool:
     return sql + brought <= SMALL_SQL and weight + brought <= SMALL
 
 
-def is_small_yaml(text: str, variables: Mapping[str, str] | None) -> bool:
-    """As `is_small`. How large a text with anchors (`&`) or many variables becomes cannot be seen before it is read."""
+def _is_small_yaml(text: str, variables: Mapping[str, str] | None) -> bool:
+    """How large a text with anchors (`&`) or many variables becomes cannot be seen before it is read."""
     references = text.count("${")
     brought = references * longest_value(None, variables or {})
     return len(text) + brought <= SMALL_SQL and "&" not in text and references <= 8

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from firesteel.config.sections import Role
 from firesteel.errors import JobNotFoundError, JobStateError
+from firesteel.jobgraph.admission import Source
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.native.submit import (
@@ -20,6 +20,7 @@ from firesteel.rest.native.submit import (
     HexId,
     Priority,
     accept,
+    admit,
     admit_submission,
     choose_id,
     texts,
@@ -69,13 +70,10 @@ async def resume(request: Request, context: Context, caller: CallerParam, job_id
         status = await context.gateway.request_job_status(chosen)
     else:
         plain = _graph(await context.gateway.request_job(job_id), job_id, wish)
-        local_files = caller.principal.role is Role.ADMIN
-        graph = await context.checks.graph_of_json(
-            caller.principal.submits_as, plain, texts(wish.variables), local_files=local_files
-        )
+        admitted = await admit(context, caller, Source(plain, variables=texts(wish.variables)))
         heartbeat = None if wish.client_heartbeat_timeout is None else wish.client_heartbeat_timeout / 1000
         status = await accept(
-            context, caller, graph, job_id=chosen, priority=wish.priority, heartbeat=heartbeat, resumes=job_id
+            context, caller, admitted, job_id=chosen, priority=wish.priority, heartbeat=heartbeat, resumes=job_id
         )
     content: AcceptedJob = {"jobUrl": f"/jobs/{chosen}", "jobId": chosen, "status": status.value}
     return answer(content, 202)

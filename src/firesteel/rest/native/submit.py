@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -30,26 +31,23 @@ from firesteel.errors import (
     RateLimitedError,
     SavepointError,
 )
-from firesteel.jobgraph.document import Locator
+from firesteel.jobgraph.admission import Admitted, Places, Source
+from firesteel.jobgraph.files import NamedFile
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.flink_programs import FLINK_PROGRAM, FORM
-from firesteel.rest.native.graph_input import in_thread
-from firesteel.rest.native.graph_places import artifact_entries, place_problems
 from firesteel.rest.native.reserved_places import NamedPlace, ReservedPlaces
 from firesteel.rest.params import HEX_ID, json_body
-from firesteel.rest.security.functions import refused_functions
+from firesteel.rest.security.admission import policy_for
 from firesteel.rest.security.principals import require
-from firesteel.rest.security.queries import refused_queries
 from firesteel.rest.security.savepoint_places import check_restore_place
-from firesteel.rest.security.spark_settings import refused_settings
 from firesteel.sandbox.owners import owner_directory
 from firesteel.savepoint.fit import refusal
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.types import JobID, is_job_id, new_job_id
 
 logger = logging.getLogger(__name__)
@@ -125,25 +123,22 @@ async def submit(
     admit_submission(context, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     heartbeat = None
-    local_files = caller.principal.role is Role.ADMIN
-    owner = caller.principal.submits_as
     if kind == FORM:
         raise HttpError(400, FLINK_PROGRAM)
     if kind in YAML:
-        text = _text(await request.body())
-        graph = await context.checks.graph_of_yaml(owner, text, local_files=local_files)
+        source = Source(yaml=_text(await request.body()))
     else:
         wanted = parse_submission(await json_body(request))
-        variables = texts(wanted.variables)
-        graph = await context.checks.graph_of_json(owner, wanted.graph, variables, local_files=local_files)
+        source = Source(wanted.graph, variables=texts(wanted.variables))
         job_id = wanted.job_id or job_id
         priority = wanted.priority if "priority" in wanted.model_fields_set else priority
         if wanted.client_heartbeat_timeout is not None:
             heartbeat = wanted.client_heartbeat_timeout / 1000
+    admitted = await admit(context, caller, source)
     chosen = await choose_id(context, caller, job_id, key)
     if (audit := request.scope.get("firesteel.audit")) is not None:
         audit["job_id"] = chosen
-    status = await accept(context, caller, graph, job_id=chosen, priority=priority, heartbeat=heartbeat)
+    status = await accept(context, caller, admitted, job_id=chosen, priority=priority, heartbeat=heartbeat)
     content: AcceptedJob = {"jobUrl": f"/jobs/{chosen}", "jobId": chosen, "status": status.value}
     return answer(content, 202)
 
@@ -165,19 +160,30 @@ def admit_submission(context: RestContext, caller: Caller) -> None:
         )
 
 
+async def admit(context: RestContext, caller: Caller, source: Source, *, places: Places | None = None) -> Admitted:
+    """The graph of a job that the caller may submit, as far as the graph itself tells. Raises InvalidPipelineError.
+
+    `places`: where it may point, if not where any graph of this caller may.
+    """
+    policy = policy_for(caller.principal, context.configuration.security.spark_settings)
+    policy = policy if places is None else replace(policy, places=places)
+    return await context.checks.admit(caller.principal.submits_as, source, policy)
+
+
 async def accept(
     context: RestContext,
     caller: Caller,
-    graph: JobGraph,
+    admitted: Admitted,
     *,
     job_id: JobID,
     priority: int = 0,
     heartbeat: float | None = None,
     resumes: JobID | None = None,
 ) -> JobStatus:
-    """Submit a graph that was checked for itself, as the caller's job.
+    """Submit a graph that was admitted for the caller, as a job of theirs.
 
-    What it may refer to and set is checked here. Repeating the very same submission is answered alike.
+    What it refers to is checked here: the cluster's own places, savepoints and uploads have owners. Repeating the very same
+    submission is answered alike.
 
     Args:
         heartbeat: Seconds after which the job is cancelled when its client is silent.
@@ -185,42 +191,28 @@ async def accept(
             belongs to the same owner.
 
     Raises:
-        ForbiddenError: The caller may not submit jobs.
-        InvalidPipelineError: The graph names files that were not uploaded by the caller, relative paths, or Spark settings
-            that the caller may not set.
+        InvalidPipelineError: The graph names places, savepoints or uploads that are not the caller's.
         DuplicateJobError: The id belongs to another job, or to somebody else's.
     """
-    principal = caller.principal
-    require(principal, Role.OPERATOR)
+    principal, graph = caller.principal, admitted.graph
     known = _is_known(context, caller, job_id)
-    plain, digest = await in_thread(_described, graph, priority, heartbeat)
-    problems = place_problems(plain, Locator(), local_files=principal.role is Role.ADMIN)
-    if principal.role is not Role.ADMIN:
-        problems += refused_settings(graph.settings.spark, context.configuration.security.spark_settings)
-        problems += await in_thread(refused_queries, graph)
-        problems += refused_functions(graph)
-        if graph.settings.directory is not None:
-            fix = "remove it; jobs of those who are not admin have a directory of their own"
-            problems.append(Problem("is for admins", fix, field="settings.directory"))
-    if problems:
-        raise InvalidPipelineError(problems)
     if principal.role is not Role.ADMIN and not known:
         await _check_places(context, caller, graph)
     trusted = known or resumes is not None or principal.role is Role.ADMIN
     if graph.settings.restore is not None and not trusted:
         path = graph.settings.restore.path
-        await in_thread(check_restore_place, context.configuration, path)
+        await context.checks.in_thread(check_restore_place, context.configuration, path)
         await _check_savepoint(context, caller, path)
     if graph.settings.restore is not None and not known:
-        await _check_state(context, caller, graph, plain)
+        await _check_state(context, caller, admitted)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
-        await _keep_files(context, caller, plain)
+        await _keep_files(context, caller, admitted.files)
     owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
     submission = Submission(
         job_id,
         graph,
         time.time(),
-        digest,
+        await context.checks.in_thread(admitted.digest, priority=priority, heartbeat=heartbeat),
         priority=priority,
         initial_client_heartbeat_timeout=heartbeat,
         owner=owner,
@@ -274,11 +266,6 @@ def _is_known(context: RestContext, caller: Caller, job_id: JobID) -> bool:
     return True
 
 
-def _described(graph: JobGraph, priority: int, heartbeat: float | None) -> tuple[dict[str, Any], str]:
-    plain = graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain, digest_of(graph, priority=priority, initial_client_heartbeat_timeout=heartbeat)
-
-
 def _reserved_in(configuration: Configuration, graph: JobGraph) -> list[NamedPlace]:
     reserved = ReservedPlaces(configuration)
     return [*reserved.data_in(graph), *reserved.checkpoints_in(graph)]
@@ -287,7 +274,7 @@ def _reserved_in(configuration: Configuration, graph: JobGraph) -> list[NamedPla
 async def _check_places(context: RestContext, caller: Caller, graph: JobGraph) -> None:
     """A job reads and writes none of the cluster's own files, but for the checkpoints of its owner's jobs (S36, S39)."""
     problems = []
-    for place in await in_thread(_reserved_in, context.configuration, graph):
+    for place in await context.checks.in_thread(_reserved_in, context.configuration, graph):
         try:
             if place.job is None:
                 raise JobNotFoundError("it is no job's")
@@ -316,8 +303,9 @@ async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> N
         raise InvalidPipelineError([problem]) from None
 
 
-async def _check_state(context: RestContext, caller: Caller, graph: JobGraph, as_json: dict[str, Any]) -> None:
+async def _check_state(context: RestContext, caller: Caller, admitted: Admitted) -> None:
     """The state fits the queries (I31). What cannot be read here is for the driver to say, before it starts them."""
+    graph = admitted.graph
     restore = graph.settings.restore
     assert restore is not None
     if restore.allow_incompatible_state:
@@ -325,7 +313,7 @@ async def _check_state(context: RestContext, caller: Caller, graph: JobGraph, as
             "%s starts '%s' from %s, whether its state fits or not", caller.principal.name, graph.name, restore.path
         )
         return
-    verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, as_json)
+    verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, admitted.canonical)
     if verdict is not None and verdict.refusals:
         raise refusal(restore.path, verdict)
 
@@ -342,9 +330,9 @@ async def _is_kept_checkpoint(context: RestContext, caller: Caller, path: str) -
     return bool(job.get("checkpoint")) and plain(str(job["checkpoint"])) == path
 
 
-async def _keep_files(context: RestContext, caller: Caller, plain: dict[str, Any]) -> None:
+async def _keep_files(context: RestContext, caller: Caller, files: Iterable[NamedFile]) -> None:
     """The uploads that a graph names are there, the caller's own, and young from now on (I13)."""
-    refs = {BlobRef.parse(text).key for _, text in artifact_entries(plain) if is_blob_ref(text)}
+    refs = {BlobRef.parse(file.text).key for file in files if is_blob_ref(file.text)}
     if not refs:
         return
     owner = None if caller.principal.role is Role.ADMIN else caller.principal.submits_as

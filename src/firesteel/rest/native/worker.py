@@ -56,18 +56,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"refused": f"{type(error).__name__}: {error}"[:1000]}
 
 
-def _graph_of_json(request: Mapping[str, Any]) -> Any:
-    from firesteel.rest.native.graph_input import graph_of_json
+def _admit(request: Mapping[str, Any]) -> Any:
+    """The graph in its canonical form, which is what is stored."""
+    from firesteel.jobgraph.admission import Places, Policy, Source
 
-    graph = graph_of_json(request["data"], request["variables"], local_files=request["local_files"])
-    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _graph_of_yaml(request: Mapping[str, Any]) -> Any:
-    from firesteel.rest.native.graph_input import graph_of_yaml
-
-    graph = graph_of_yaml(request["data"], request["variables"] or {}, local_files=request["local_files"])
-    return graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    policy = Policy(bounded=True, places=Places(request["places"]))
+    return Source.from_json(request).admitted(policy).canonical.decode("ascii")
 
 
 def _savepoint(request: Mapping[str, Any]) -> Any:
@@ -87,12 +81,11 @@ def _fit(request: Mapping[str, Any]) -> Any:
 
     sandbox = Sandbox.from_json(request["sandbox"]) if request.get("sandbox") else None
     position = confined(sandbox, lambda: read_position(request["path"]))
-    return fit_at(position, JobGraph.model_validate(request["graph"])).to_json()
+    return fit_at(position, JobGraph.of_canonical(request["graph"].encode("ascii"))).to_json()
 
 
 _WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "graph-json": _graph_of_json,
-    "graph-yaml": _graph_of_yaml,
+    "admit": _admit,
     "savepoint": _savepoint,
     "fit": _fit,
 }

@@ -6,12 +6,12 @@ an identity (S34).
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firesteel.config.sections import Role
 from firesteel.errors import FiresteelError, ForbiddenError
+from firesteel.types import hides_nothing
 
 EVERYBODY = "*"
 """As the owner of a principal: the jobs of all owners."""
@@ -56,15 +56,6 @@ def is_name(text: str) -> bool:
     if not 1 <= len(text) <= _LONGEST_NAME or text != text.strip():
         return False
     return hides_nothing(text)
-
-
-def hides_nothing(text: str) -> bool:
-    """Whether `text` is one line that looks as it is: no controls, no marks that turn it round, no spaces of other kinds."""
-    return (text.isascii() and text.isprintable()) or all(_is_plain(c) for c in text)
-
-
-def _is_plain(character: str) -> bool:
-    return unicodedata.category(character)[0] not in "CZ" or character == " "
 
 
 def at_least(principal: Principal, role: Role) -> bool:

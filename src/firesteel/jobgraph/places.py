@@ -12,9 +12,10 @@ from typing import Any
 
 from firesteel.blob.keys import BlobRef, is_blob_ref
 from firesteel.errors import Problem
-from firesteel.jobgraph.document import Loc, Locator, vertex_at
 
-ARTIFACTS = ("py_files", "archives", "files", "jars")
+from .document import Loc, Locator, vertex_at
+from .files import files_in
+
 _PATH_OPTIONS = ("path", "checkpointlocation")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -27,33 +28,18 @@ def place_problems(data: Any, at: Locator, *, local_files: bool = False) -> list
     if not isinstance(data, dict):
         return []
     found = []
-    for loc, text in artifact_entries(data):
-        if local_files and text.startswith("/"):
+    for file in files_in(data):
+        if local_files and file.text.startswith("/"):
             continue
-        if message := _not_a_ref(text):
+        if message := _not_a_ref(file.text):
             fix = "upload the file (POST /blobs) and name it as blob:<sha256>/<name>"
-            found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
+            found.append(at.problem(file.loc, message, fix, vertex=vertex_at(data, file.loc)))
     for loc, path in _paths(data):
         if not is_absolute(path):
             message = f"'{_shown(path)}' is a relative path"
             fix = "give an absolute path, or a URL such as s3a://bucket/path"
             found.append(at.problem(loc, message, fix, vertex=vertex_at(data, loc)))
     return found
-
-
-def artifact_entries(data: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """Every file that is to travel with the job, and where the graph says so."""
-    settings = data.get("settings")
-    artifacts = settings.get("artifacts") if isinstance(settings, dict) else None
-    artifacts = artifacts if isinstance(artifacts, dict) else {}
-    for field in ARTIFACTS:
-        entries = artifacts.get(field)
-        for i, entry in enumerate(entries) if isinstance(entries, list | tuple) else ():
-            if isinstance(entry, str):
-                yield ("settings", "artifacts", field, i), entry
-    for i, vertex in _vertices(data):
-        if vertex.get("kind") == "script" and isinstance(vertex.get("file"), str):
-            yield ("vertices", i, "file"), vertex["file"]
 
 
 def is_absolute(path: str) -> bool:

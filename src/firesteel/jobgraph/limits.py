@@ -13,11 +13,13 @@ from typing import Any
 import yaml
 
 from firesteel.errors import Problem
-from firesteel.jobgraph.document import Document, Loc, Locator, vertex_at
-from firesteel.jobgraph.model import DURATION_PATTERN, seconds
-from firesteel.rest.params import MAX_DEPTH, too_deep
-from firesteel.rest.security.principals import hides_nothing
+from firesteel.types import hides_nothing
 
+from .document import Document, Loc, Locator, vertex_at
+from .model import DURATION_PATTERN, seconds
+
+MAX_DEPTH = 64
+"""Levels of lists and mappings in each other."""
 MAX_VERTICES = 2000
 MAX_SINKS = 500
 """Each is compared with each."""
@@ -55,6 +57,17 @@ def unfit(document: Document) -> list[Problem]:
         if len(found) >= MAX_FOUND:
             break
     return found
+
+
+def too_deep(value: Any) -> bool:
+    """Whether lists and mappings stand in each other more than MAX_DEPTH levels deep. Does not recurse itself (S25)."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [v for v in level if isinstance(v, dict | list)]
+        if not level:
+            return False
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+    return True
 
 
 def too_much_substitution(data: Any, variables: Mapping[str, str]) -> bool:

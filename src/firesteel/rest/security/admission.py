@@ -1,0 +1,38 @@
+"""Which graphs a caller may have: the policies under which documents from the network are admitted.
+
+Whose a savepoint, an upload or a place of the cluster is, the graph does not say. That is checked when a job is accepted
+(`native/submit.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firesteel.config.sections import Role
+from firesteel.errors import Problem
+from firesteel.jobgraph.admission import Places, Policy
+from firesteel.jobgraph.model import JobGraph
+from firesteel.rest.security.functions import refused_functions
+from firesteel.rest.security.principals import Principal
+from firesteel.rest.security.queries import refused_queries
+from firesteel.rest.security.spark_settings import refused_settings
+
+
+def policy_for(principal: Principal, spark_settings: Sequence[str]) -> Policy:
+    """For jobs of `principal`. Admins may name files of the node, which they could read anyway, and set what they like.
+
+    `spark_settings`: what others may set beyond what everybody may.
+    """
+    if principal.role is Role.ADMIN:
+        return Policy(bounded=True, places=Places.NODE)
+
+    def refuses(graph: JobGraph) -> list[Problem]:
+        problems = refused_settings(graph.settings.spark, spark_settings)
+        problems += refused_queries(graph)
+        problems += refused_functions(graph)
+        if graph.settings.directory is not None:
+            fix = "remove it; jobs of those who are not admin have a directory of their own"
+            problems.append(Problem("is for admins", fix, field="settings.directory"))
+        return problems
+
+    return Policy(bounded=True, places=Places.UPLOADS, refuses=refuses)
