@@ -347,6 +347,18 @@ class TestRun:
             assert answer.status_code == 400
             assert "entry point class 'Main' was not found" in answer.json()["errors"][0]
 
+    def test_a_pipeline_of_an_admin_names_no_files_of_the_node(self, desk: Desk) -> None:
+        """It was written by whoever uploaded it, and runs on a node that nobody chose."""
+        pipeline = (
+            b"name: x\nsettings: {artifacts: {jars: [/etc/passwd]}}\nvertices:\n"
+            b"- {kind: sql, name: q, query: SELECT 1 a}\n- {kind: sink, name: o, input: q, format: noop, mode: overwrite}\n"
+        )
+        jar = uploaded(desk, "x.yaml", pipeline, ADMIN)
+        answer = desk.client(ADMIN).post(f"/jars/{jar}/run")
+        assert answer.status_code == 400
+        assert "settings.artifacts.jars[0]" in answer.text
+        assert not desk.gateway.submitted
+
     @pytest.mark.parametrize("kind", ["yaml", "yml", "json"])
     def test_a_pipeline_is_what_it_says_with_variables_as_arguments(self, desk: Desk, kind: str) -> None:
         text = PIPELINE if kind != "json" else json.dumps(_pipeline_json())

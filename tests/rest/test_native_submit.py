@@ -16,6 +16,7 @@ from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain,
 from firesteel.errors import DuplicateJobError, InvalidPipelineError
 from firesteel.jobgraph.admission import Source
 from firesteel.rest.context import Caller
+from firesteel.rest.native.graph_checks import SMALL
 from firesteel.rest.native.submit import accept, admit
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
@@ -314,6 +315,27 @@ def test_spark_settings_of_callers_who_are_not_admin_are_checked(desk: Desk) -> 
     assert desk.client(ADMIN).post("/jobs", json={"graph": dangerous}).status_code == 202
     harmless = plain(settings={"spark": {"spark.sql.shuffle.partitions": 5}})
     assert desk.client(ALICE).post("/jobs", json={"graph": harmless}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (
+            plain(settings={"spark": {"spark.sql.execution.pyspark.python": "/tmp/x"}}),
+            "spark.sql.execution.pyspark.python",
+        ),
+        (plain(settings={"directory": "/etc"}), "settings.directory"),
+    ],
+)
+def test_a_graph_that_a_worker_checks_is_refused_what_a_small_one_is(
+    desk: Desk, job: dict[str, Any], reason: str
+) -> None:
+    large = {**job, "description": "x" * 2 * SMALL}
+    for graph_of_job in (job, large):
+        refused = desk.client(ALICE).post("/jobs", json={"graph": graph_of_job})
+        assert refused.status_code == 400
+        assert reason in refused.text
+    assert desk.client(ADMIN).post("/jobs", json={"graph": large}).status_code == 202
 
 
 def test_every_way_in_is_admitted_alike(desk: Desk) -> None:
