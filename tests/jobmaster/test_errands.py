@@ -21,13 +21,14 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError, SavepointError
+from firesteel.jobgraph.admission import digest_of
 from firesteel.jobmaster.local.errands import Errands, TookTooLongError
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import MANIFEST, SavepointRequest
 from firesteel.status import JobStatus
-from firesteel.stores.job_graphs import Submission, digest_of
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 
 OWNERS = ["", "alice"]
