@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph import load_pipeline
-from firesteel.jobgraph.admission import NETWORK, OWN, Places, Policy, Source, admit
+from firesteel.jobgraph.admission import NETWORK, OWN, Places, Policy, SubmittedDocument, admit
 from firesteel.jobgraph.document import Document
 from firesteel.jobgraph.files import files_in, files_of, with_files, with_files_in
 from firesteel.jobgraph.model import JobGraph
@@ -33,7 +33,7 @@ def script(**more: Any) -> dict[str, Any]:
     return {"name": "p", "vertices": [{"kind": "script", "name": "p", "file": f"blob:{KEY}/p.py"}], **more}
 
 
-def refusals(source: Source, policy: Policy = NETWORK) -> str:
+def refusals(source: SubmittedDocument, policy: Policy = NETWORK) -> str:
     with pytest.raises(InvalidPipelineError) as refused:
         source.admitted(policy)
     return str(refused.value)
@@ -45,19 +45,20 @@ def test_same_pipeline_by_every_way_in_has_the_same_bytes_and_digest(tmp_path: P
     ways = [
         admit(Document(plain()), OWN).graph,
         load_pipeline(tmp_path / "p.json").graph,
-        Source(plain()).admitted(NETWORK).graph,
-        Source(yaml=text).admitted(NETWORK).graph,
+        SubmittedDocument(plain()).admitted(NETWORK).graph,
+        SubmittedDocument(yaml=text).admitted(NETWORK).graph,
     ]
-    again = Source(json.loads(ways[0].canonical)).admitted(NETWORK)
+    again = SubmittedDocument(json.loads(ways[0].canonical)).admitted(NETWORK)
     assert {g.canonical for g in ways} == {again.canonical}
-    assert {Source(plain()).admitted(NETWORK).digest(), Source(yaml=text).admitted(NETWORK).digest()} == {
-        again.digest()
-    }
+    assert {
+        SubmittedDocument(plain()).admitted(NETWORK).digest(),
+        SubmittedDocument(yaml=text).admitted(NETWORK).digest(),
+    } == {again.digest()}
     assert again.digest(priority=1) != again.digest() != again.digest(heartbeat=1.0)
 
 
 def test_canonical_bytes_are_completed_and_read_back_without_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    admitted = Source(plain()).admitted(NETWORK)
+    admitted = SubmittedDocument(plain()).admitted(NETWORK)
     sink = json.loads(admitted.canonical)["vertices"][1]
     assert (sink["input"], sink["mode"]) == ("s", "error")
     written = admitted.canonical
@@ -70,15 +71,15 @@ def test_canonical_bytes_are_completed_and_read_back_without_being_written(monke
 
 def test_finished_graph_is_taken_literally_and_one_with_variables_is_not() -> None:
     odd = plain(description="costs ${a}")
-    assert Source(odd).admitted(NETWORK).graph.description == "costs ${a}"
-    assert Source({**odd, "variables": {"a": "5"}}).admitted(NETWORK).graph.description == "costs 5"
-    assert "'a', which is not declared" in refusals(Source(odd, variables={}))
+    assert SubmittedDocument(odd).admitted(NETWORK).graph.description == "costs ${a}"
+    assert SubmittedDocument({**odd, "variables": {"a": "5"}}).admitted(NETWORK).graph.description == "costs 5"
+    assert "'a', which is not declared" in refusals(SubmittedDocument(odd, variables={}))
 
 
 def test_what_is_set_on_top_is_literal_and_wins() -> None:
     given = plain(settings={"spark": {"spark.a": "1", "spark.b": "${v}"}}, variables={"v": "2"}, parallelism=3)
     on_top = {"name": "${v}", "parallelism": 7, "settings": {"spark": {"spark.a": "${v}", "spark.c": "3"}}}
-    graph = Source(given, on_top=on_top).admitted(NETWORK).graph
+    graph = SubmittedDocument(given, on_top=on_top).admitted(NETWORK).graph
     assert (graph.name, graph.parallelism) == ("${v}", 7)
     assert graph.settings.spark == {"spark.a": "${v}", "spark.b": "2", "spark.c": "3"}
     assert given["parallelism"] == 3
@@ -86,12 +87,12 @@ def test_what_is_set_on_top_is_literal_and_wins() -> None:
 
 @pytest.mark.parametrize("settings", ["x", [], 5])
 def test_settings_that_are_none_are_refused_with_something_on_top_too(settings: Any) -> None:
-    assert "settings" in refusals(Source(plain(settings=settings), on_top={"settings": {"spark": {}}}))
+    assert "settings" in refusals(SubmittedDocument(plain(settings=settings), on_top={"settings": {"spark": {}}}))
 
 
 @pytest.mark.parametrize("on_top", [{"name": "a\x00b"}, {"settings": {"spark": {"spark.a": "\ud800"}}}])
 def test_what_is_set_on_top_is_bounded(on_top: dict[str, Any]) -> None:
-    assert "field" in refusals(Source(plain(), on_top=on_top))
+    assert "field" in refusals(SubmittedDocument(plain(), on_top=on_top))
 
 
 def test_places_and_refusals_of_a_caller_are_told_at_once() -> None:
@@ -99,17 +100,17 @@ def test_places_and_refusals_of_a_caller_are_told_at_once() -> None:
         return [Problem(f"{graph.name} is not for you")]
 
     job = script(settings={"artifacts": {"jars": ["/etc/passwd", f"blob:{KEY}/x.jar"]}})
-    told = refusals(Source(job), Policy(bounded=True, places=Places.UPLOADS, refuses=refuses))
+    told = refusals(SubmittedDocument(job), Policy(bounded=True, places=Places.UPLOADS, refuses=refuses))
     assert "settings.artifacts.jars[0]" in told
     assert "jars[1]" not in told
     assert "p is not for you" in told
-    assert Source(job).admitted(Policy(bounded=True, places=Places.NODE))
+    assert SubmittedDocument(job).admitted(Policy(bounded=True, places=Places.NODE))
     assert admit(Document(job), OWN)
 
 
 def test_refusals_are_not_asked_for_a_graph_that_is_wrong() -> None:
     policy = Policy(bounded=True, refuses=lambda _: pytest.fail("it is no graph"))
-    assert "vertices" in refusals(Source({"name": "x"}), policy)
+    assert "vertices" in refusals(SubmittedDocument({"name": "x"}), policy)
 
 
 def test_files_are_the_same_in_data_and_in_the_graph_and_can_be_replaced() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from firesteel.errors import InvalidPipelineError, RateLimitedError, SavepointError
-from firesteel.jobgraph.admission import NETWORK, Source
+from firesteel.jobgraph.admission import NETWORK, SubmittedDocument
 from firesteel.jobgraph.limits import MAX_SQL
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobgraph.sqltext import read_query
@@ -42,7 +42,7 @@ def test_a_chain_of_unions_is_read_in_one_pass() -> None:
 
 
 def graph_of(data: Any) -> JobGraph:
-    return Source(data).admitted(NETWORK).graph
+    return SubmittedDocument(data).admitted(NETWORK).graph
 
 
 def test_common_tables_are_looked_up_and_not_searched() -> None:
@@ -94,20 +94,22 @@ def test_variables_that_hold_each_other_do_not_grow_without_end() -> None:
     ],
 )
 def test_what_may_take_long_goes_to_a_worker(data: Any, variables: dict[str, str] | None) -> None:
-    assert not is_small(Source(data, variables=variables))
+    assert not is_small(SubmittedDocument(data, variables=variables))
 
 
 def test_an_ordinary_graph_is_checked_here() -> None:
-    assert is_small(Source(graph("SELECT * FROM VALUES (1), (2) AS t(a) WHERE a > ${least}"), variables={"least": "1"}))
+    assert is_small(
+        SubmittedDocument(graph("SELECT * FROM VALUES (1), (2) AS t(a) WHERE a > ${least}"), variables={"least": "1"})
+    )
     text = "name: x\nvertices:\n- {kind: sql, name: q, query: 'SELECT ${a}'}"
-    assert is_small(Source(yaml=text, variables={"a": "1"}))
-    assert not is_small(Source(yaml="a: &a [x]\nb: [*a, *a]"))
+    assert is_small(SubmittedDocument(yaml=text, variables={"a": "1"}))
+    assert not is_small(SubmittedDocument(yaml="a: &a [x]\nb: [*a, *a]"))
 
 
 def test_what_a_caller_sets_on_top_counts_too() -> None:
     heavy = {"settings": {"spark": {f"spark.sql.x{i}": "y" for i in range(1000)}}}
-    assert not is_small(Source(graph("SELECT 1 a"), on_top=heavy))
-    assert not is_small(Source(yaml="name: x\nvertices: []", on_top=heavy))
+    assert not is_small(SubmittedDocument(graph("SELECT 1 a"), on_top=heavy))
+    assert not is_small(SubmittedDocument(yaml="name: x\nvertices: []", on_top=heavy))
 
 
 def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
@@ -116,12 +118,12 @@ def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
     sink = "- {kind: sink, name: o, input: q, format: noop, delivery: at-least-once}\n"
 
     async def ask() -> None:
-        here = Source(large).admitted(NETWORK)
-        for source in (Source(large), Source(yaml=text + sink)):
+        here = SubmittedDocument(large).admitted(NETWORK)
+        for source in (SubmittedDocument(large), SubmittedDocument(yaml=text + sink)):
             there = await checks.admit("a", source, NETWORK)
             assert (there.graph, there.canonical, there.digest()) == (here.graph, here.canonical, here.digest())
         with pytest.raises(InvalidPipelineError, match="no sink") as refused:
-            await checks.admit("a", Source(yaml=text), NETWORK)
+            await checks.admit("a", SubmittedDocument(yaml=text), NETWORK)
         assert refused.value.problems[0].field == "vertices"
 
     asyncio.run(ask())
@@ -129,7 +131,7 @@ def test_a_worker_says_what_the_node_would_say(checks: GraphChecks) -> None:
 
 def test_a_worker_that_takes_too_long_is_ended_and_the_next_one_works() -> None:
     workers = Workers(1, "test", cpu=1, seconds=60)
-    slow: dict[str, Any] = {**Source().to_json(), "work": "admit", "places": "uploads"}
+    slow: dict[str, Any] = {**SubmittedDocument().to_json(), "work": "admit", "places": "uploads"}
     unions = (" UNION ".join([f"SELECT {i} a"] * 10_000) for i in range(5))
     slow["data"] = {
         "name": "x",

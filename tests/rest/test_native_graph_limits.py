@@ -11,7 +11,7 @@ from tests.rest.desk import Client, Desk
 from tests.rest.native_people import ALICE, plain
 
 from firesteel.errors import InvalidPipelineError
-from firesteel.jobgraph.admission import MAX_PROBLEMS, NETWORK, Source
+from firesteel.jobgraph.admission import MAX_PROBLEMS, NETWORK, SubmittedDocument
 from firesteel.jobgraph.limits import MAX_DEPTH, MAX_QUERY, MAX_SINKS, MAX_VERTICES, too_deep
 from firesteel.jobgraph.model import JobGraph, Sql
 
@@ -25,7 +25,7 @@ def alice(tmp_path: Path) -> Client:
 
 
 def graph_of(data: Any, variables: dict[str, str] | None = None) -> JobGraph:
-    return Source(data, variables=variables).admitted(NETWORK).graph
+    return SubmittedDocument(data, variables=variables).admitted(NETWORK).graph
 
 
 def nested(depth: int) -> Any:
@@ -43,7 +43,7 @@ def problems_of(data: Any, variables: dict[str, str] | None = None) -> list[str]
 
 def yaml_problems(text: str) -> list[str]:
     with pytest.raises(InvalidPipelineError) as caught:
-        Source(yaml=text).admitted(NETWORK)
+        SubmittedDocument(yaml=text).admitted(NETWORK)
     return [str(p) for p in caught.value.problems]
 
 
@@ -92,7 +92,7 @@ def test_aliases_and_merges_of_an_honest_pipeline_work() -> None:
         "  - {kind: sql, name: q, query: SELECT * FROM a UNION ALL SELECT * FROM b}\n"
         "  - {kind: sink, name: o, input: q, format: parquet, path: /out}\n"
     )
-    graph = Source(yaml=text).admitted(NETWORK).graph
+    graph = SubmittedDocument(yaml=text).admitted(NETWORK).graph
     assert graph.by_name["b"].options == {"header": "true"}  # type: ignore[union-attr]
 
 

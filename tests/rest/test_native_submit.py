@@ -14,7 +14,7 @@ from tests.rest.desk import ADMIN, Client, Desk
 from tests.rest.native_people import ALICE, BOB, EYE, MARKUP, ONE, graph, plain, put
 
 from firesteel.errors import DuplicateJobError, InvalidPipelineError
-from firesteel.jobgraph.admission import Source
+from firesteel.jobgraph.admission import SubmittedDocument
 from firesteel.rest.context import Caller
 from firesteel.rest.native.graph_checks import SMALL
 from firesteel.rest.native.submit import accept, admit
@@ -343,9 +343,9 @@ def test_every_way_in_is_admitted_alike(desk: Desk) -> None:
     caller = Caller(ALICE, desk.context.gateway)
     bad = plain(settings={"artifacts": {"jars": ["/etc/passwd"]}, "spark": {"spark.driver.extraJavaOptions": "-x"}})
     with pytest.raises(InvalidPipelineError) as refused:
-        asyncio.run(admit(desk.context, caller, Source(bad)))
+        asyncio.run(admit(desk.context, caller, SubmittedDocument(bad)))
     assert "settings.artifacts.jars[0]" in str(refused.value)
-    good = asyncio.run(admit(desk.context, caller, Source(plain())))
+    good = asyncio.run(admit(desk.context, caller, SubmittedDocument(plain())))
     status = asyncio.run(accept(desk.context, caller, good, job_id=JobID(ONE), priority=2, heartbeat=1.5))
     assert status is JobStatus.INITIALIZING
     [submitted] = desk.gateway.submitted

@@ -18,7 +18,7 @@ from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.multipart import file_part
 from firesteel.flink_rest.programs import ARCHIVES, MAIN, PIPELINES, kind_of, no_entry, plan_of, source_of
 from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
-from firesteel.jobgraph.admission import NETWORK, Places, Source
+from firesteel.jobgraph.admission import NETWORK, Places, SubmittedDocument
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
@@ -153,7 +153,9 @@ async def _run(request: Request, context: RestContext, caller: Caller, jar_id: s
     return job_id
 
 
-async def _source(context: RestContext, caller: Caller, jar_id: str, wish: Wish, *, to_run: bool = False) -> Source:
+async def _source(
+    context: RestContext, caller: Caller, jar_id: str, wish: Wish, *, to_run: bool = False
+) -> SubmittedDocument:
     upload = await _find(context, caller, jar_id)
     if upload is None:
         raise HttpError(404, f"Jar file {jar_id} does not exist")

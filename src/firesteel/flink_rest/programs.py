@@ -14,7 +14,7 @@ from firesteel.errors import InvalidPipelineError, InvalidRequestError, Problem
 from firesteel.flink_rest.plan import render_plan
 from firesteel.flink_rest.run_requests import Wish
 from firesteel.flink_rest.view import JobView
-from firesteel.jobgraph.admission import Source
+from firesteel.jobgraph.admission import SubmittedDocument
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.execution_graph import execution_graph
 from firesteel.jobmaster.machine import JobState
@@ -47,14 +47,14 @@ def kind_of(name: str) -> str:
     raise HttpError(400, f"{name} is no program that could be run: upload one of {', '.join(sorted(SUFFIXES))}.")
 
 
-def source_of(upload: Upload, text: bytes | None, wish: Wish) -> Source:
+def source_of(upload: Upload, text: bytes | None, wish: Wish) -> SubmittedDocument:
     """What a program is as a document, with what the caller set for this run; `text` is the content of a pipeline.
 
     Raises InvalidPipelineError or HttpError 400 with what is wrong with it.
     """
     suffix = kind_of(upload.name)
     if text is None:
-        return Source(_script(upload, suffix, wish), on_top=_on_top(wish))
+        return SubmittedDocument(_script(upload, suffix, wish), on_top=_on_top(wish))
     return _pipeline(upload, text, wish)
 
 
@@ -83,7 +83,7 @@ def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
     return data
 
 
-def _pipeline(upload: Upload, text: bytes, wish: Wish) -> Source:
+def _pipeline(upload: Upload, text: bytes, wish: Wish) -> SubmittedDocument:
     if wish.entry:
         raise no_entry(upload, wish.entry)
     variables, on_top = _variables(wish), _on_top(wish)
@@ -94,9 +94,9 @@ def _pipeline(upload: Upload, text: bytes, wish: Wish) -> Source:
             [Problem("the pipeline is not UTF-8 text", "save it as UTF-8", file=upload.name)]
         ) from None
     if kind_of(upload.name) != ".json":
-        return Source(yaml=content, variables=variables, on_top=on_top)
+        return SubmittedDocument(yaml=content, variables=variables, on_top=on_top)
     try:
-        return Source(orjson.loads(content), variables=variables, on_top=on_top)
+        return SubmittedDocument(orjson.loads(content), variables=variables, on_top=on_top)
     except orjson.JSONDecodeError as error:
         raise InvalidPipelineError([Problem(f"this is not JSON: {error}", "correct it", file=upload.name)]) from None
 

@@ -150,7 +150,7 @@ def admit(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SubmittedDocument:
     """A document from the network: plain data, or the text of a pipeline in YAML."""
 
     data: Any = None
@@ -164,8 +164,8 @@ class Source:
         return {"data": self.data, "yaml": self.yaml, "variables": self.variables, "on_top": on_top}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Source:
-        return Source(data["data"], data["yaml"], data["variables"], data["on_top"])
+    def from_json(data: Mapping[str, Any]) -> SubmittedDocument:
+        return SubmittedDocument(data["data"], data["yaml"], data["variables"], data["on_top"])
 
     def admitted(self, policy: Policy) -> Admitted:
         """See `admit`."""

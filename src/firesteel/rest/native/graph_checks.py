@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from firesteel.errors import InvalidPipelineError, Problem, SavepointError
-from firesteel.jobgraph.admission import Admitted, Policy, Source
+from firesteel.jobgraph.admission import Admitted, Policy, SubmittedDocument
 from firesteel.jobgraph.limits import longest_value
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.native.workers import TookTooLongError, Workers
@@ -47,7 +47,7 @@ class GraphChecks:
         self._places = Workers(4, "places", cpu=PLACE_CPU, seconds=PLACE_SECONDS)
         """Of their own: a host that never answers keeps nobody from submitting."""
 
-    async def admit(self, owner: str, source: Source, policy: Policy) -> Admitted:
+    async def admit(self, owner: str, source: SubmittedDocument, policy: Policy) -> Admitted:
         """What `source` describes, looked at on behalf of `owner`. Its canonical bytes are written.
 
         Raises:
@@ -119,7 +119,7 @@ class GraphChecks:
         self._places.close()
 
 
-def _admitted(source: Source, policy: Policy) -> Admitted:
+def _admitted(source: SubmittedDocument, policy: Policy) -> Admitted:
     admitted = source.admitted(policy)
     assert admitted.canonical  # written here, in the thread
     return admitted
@@ -132,7 +132,7 @@ def _readmitted(canonical: str, policy: Policy) -> Admitted:
     return Admitted(graph)
 
 
-def is_small(source: Source) -> bool:
+def is_small(source: SubmittedDocument) -> bool:
     """Whether the checks of this graph take little whatever they find."""
     if source.yaml is not None:
         return _is_small_yaml(source.yaml, source.variables) and _is_small(dict(source.on_top), None)

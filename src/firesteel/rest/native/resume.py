@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firesteel.errors import JobNotFoundError, JobStateError
-from firesteel.jobgraph.admission import Source
+from firesteel.jobgraph.admission import SubmittedDocument
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.native.submit import (
@@ -70,7 +70,7 @@ async def resume(request: Request, context: Context, caller: CallerParam, job_id
         status = await context.gateway.request_job_status(chosen)
     else:
         plain = _graph(await context.gateway.request_job(job_id), job_id, wish)
-        admitted = await admit(context, caller, Source(plain, variables=texts(wish.variables)))
+        admitted = await admit(context, caller, SubmittedDocument(plain, variables=texts(wish.variables)))
         heartbeat = None if wish.client_heartbeat_timeout is None else wish.client_heartbeat_timeout / 1000
         status = await accept(
             context, caller, admitted, job_id=chosen, priority=wish.priority, heartbeat=heartbeat, resumes=job_id

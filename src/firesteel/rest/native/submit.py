@@ -31,7 +31,7 @@ from firesteel.errors import (
     RateLimitedError,
     SavepointError,
 )
-from firesteel.jobgraph.admission import Admitted, Places, Source
+from firesteel.jobgraph.admission import Admitted, Places, SubmittedDocument
 from firesteel.jobgraph.files import NamedFile
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
@@ -126,10 +126,10 @@ async def submit(
     if kind == FORM:
         raise HttpError(400, FLINK_PROGRAM)
     if kind in YAML:
-        source = Source(yaml=_text(await request.body()))
+        source = SubmittedDocument(yaml=_text(await request.body()))
     else:
         wanted = parse_submission(await json_body(request))
-        source = Source(wanted.graph, variables=texts(wanted.variables))
+        source = SubmittedDocument(wanted.graph, variables=texts(wanted.variables))
         job_id = wanted.job_id or job_id
         priority = wanted.priority if "priority" in wanted.model_fields_set else priority
         if wanted.client_heartbeat_timeout is not None:
@@ -160,7 +160,9 @@ def admit_submission(context: RestContext, caller: Caller) -> None:
         )
 
 
-async def admit(context: RestContext, caller: Caller, source: Source, *, places: Places | None = None) -> Admitted:
+async def admit(
+    context: RestContext, caller: Caller, source: SubmittedDocument, *, places: Places | None = None
+) -> Admitted:
     """The graph of a job that the caller may submit, as far as the graph itself tells. Raises InvalidPipelineError.
 
     `places`: where it may point, if not where any graph of this caller may.

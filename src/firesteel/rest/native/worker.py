@@ -58,10 +58,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _admit(request: Mapping[str, Any]) -> Any:
     """The graph in its canonical form, which is what is stored."""
-    from firesteel.jobgraph.admission import Places, Policy, Source
+    from firesteel.jobgraph.admission import Places, Policy, SubmittedDocument
 
     policy = Policy(bounded=True, places=Places(request["places"]))
-    return Source.from_json(request).admitted(policy).canonical.decode("ascii")
+    return SubmittedDocument.from_json(request).admitted(policy).canonical.decode("ascii")
 
 
 def _savepoint(request: Mapping[str, Any]) -> Any:
