@@ -15,7 +15,7 @@ from firesteel.hosts import this_user
 from firesteel.sandbox.owners import job_directory
 from firesteel.status import JobStatus
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_cancelled_stream_is_resumed_with_exact_totals_and_by_one_job_at_a_time(

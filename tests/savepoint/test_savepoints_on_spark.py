@@ -25,7 +25,7 @@ from firesteel.status import JobStatus
 from firesteel.stores.operations import NO_JOB
 from firesteel.types import JobID
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def kill_driver(cluster: Cluster, job_id: JobID) -> None:
@@ -75,6 +75,7 @@ def test_fork_of_a_running_job_goes_on_with_exact_totals(cluster: Cluster, tmp_p
     asyncio.run(main())
 
 
+@pytest.mark.sample
 def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
     async def main() -> None:
         async with desk(cluster, tmp_path) as d:
