@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph import load_pipeline
-from firesteel.jobgraph.admission import NETWORK, OWN, Places, Policy, SubmittedDocument, admit
+from firesteel.jobgraph.admission import NETWORK, OWN, AllowedPlaces, Policy, SubmittedDocument, admit
 from firesteel.jobgraph.document import Document
 from firesteel.jobgraph.files import files_in, files_of, with_files, with_files_in
 from firesteel.jobgraph.model import JobGraph
@@ -100,11 +100,11 @@ def test_places_and_refusals_of_a_caller_are_told_at_once() -> None:
         return [Problem(f"{graph.name} is not for you")]
 
     job = script(settings={"artifacts": {"jars": ["/etc/passwd", f"blob:{KEY}/x.jar"]}})
-    told = refusals(SubmittedDocument(job), Policy(bounded=True, places=Places.UPLOADS, refuses=refuses))
+    told = refusals(SubmittedDocument(job), Policy(bounded=True, places=AllowedPlaces.UPLOADS, refuses=refuses))
     assert "settings.artifacts.jars[0]" in told
     assert "jars[1]" not in told
     assert "p is not for you" in told
-    assert SubmittedDocument(job).admitted(Policy(bounded=True, places=Places.NODE))
+    assert SubmittedDocument(job).admitted(Policy(bounded=True, places=AllowedPlaces.NODE))
     assert admit(Document(job), OWN)
 
 

@@ -18,7 +18,7 @@ from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.multipart import file_part
 from firesteel.flink_rest.programs import ARCHIVES, MAIN, PIPELINES, kind_of, no_entry, plan_of, source_of
 from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, Wish, wish_of
-from firesteel.jobgraph.admission import NETWORK, Places, SubmittedDocument
+from firesteel.jobgraph.admission import NETWORK, AllowedPlaces, SubmittedDocument
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
@@ -145,7 +145,7 @@ async def _plan(context: RestContext, caller: Caller, jar_id: str, wish: Wish) -
 async def _run(request: Request, context: RestContext, caller: Caller, jar_id: str, wish: Wish) -> JobID:
     admit_submission(context, caller)
     source = await _source(context, caller, jar_id, wish, to_run=True)
-    admitted = await admit(context, caller, source, places=Places.UPLOADS)
+    admitted = await admit(context, caller, source, places=AllowedPlaces.UPLOADS)
     job_id = wish.job_id or new_job_id()
     if (audit := request.scope.get("firesteel.audit")) is not None:
         audit["job_id"] = job_id

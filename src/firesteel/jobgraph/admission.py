@@ -36,7 +36,7 @@ MAX_PROBLEMS = 100
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Places(StrEnum):
+class AllowedPlaces(StrEnum):
     """Where a graph may point (S9)."""
 
     ANY = "any"
@@ -59,13 +59,13 @@ class Policy:
     """The directory of the pipeline, which relative paths are relative to and where functions are looked up."""
     bounded: bool = False
     """Whether it comes from somebody who may want to keep us busy (S25)."""
-    places: Places = Places.ANY
+    places: AllowedPlaces = AllowedPlaces.ANY
     refuses: Callable[[JobGraph], Sequence[Problem]] = _refuses_nothing
     """What the caller may not have in a graph that is valid by itself: Spark settings, queries, functions."""
 
 
 OWN = Policy()
-NETWORK = Policy(bounded=True, places=Places.UPLOADS)
+NETWORK = Policy(bounded=True, places=AllowedPlaces.UPLOADS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +235,11 @@ def _context(document: Document, graph: JobGraph, parsed: Parsed, base_dir: Path
     )
 
 
-def _misplaced(document: Document, places: Places) -> list[Problem]:
-    if places is Places.ANY:
+def _misplaced(document: Document, places: AllowedPlaces) -> list[Problem]:
+    if places is AllowedPlaces.ANY:
         return []
     at = Locator(document.file, document.lines)
-    return place_problems(document.data, at, local_files=places is Places.NODE)
+    return place_problems(document.data, at, local_files=places is AllowedPlaces.NODE)
 
 
 def _overlaid(data: Any, on_top: Mapping[str, Any]) -> Any:

@@ -31,7 +31,7 @@ from firesteel.errors import (
     RateLimitedError,
     SavepointError,
 )
-from firesteel.jobgraph.admission import Admitted, Places, SubmittedDocument
+from firesteel.jobgraph.admission import Admitted, AllowedPlaces, SubmittedDocument
 from firesteel.jobgraph.files import NamedFile
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.answers import answer
@@ -161,7 +161,7 @@ def admit_submission(context: RestContext, caller: Caller) -> None:
 
 
 async def admit(
-    context: RestContext, caller: Caller, source: SubmittedDocument, *, places: Places | None = None
+    context: RestContext, caller: Caller, source: SubmittedDocument, *, places: AllowedPlaces | None = None
 ) -> Admitted:
     """The graph of a job that the caller may submit, as far as the graph itself tells. Raises InvalidPipelineError.
 

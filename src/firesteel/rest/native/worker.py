@@ -58,9 +58,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _admit(request: Mapping[str, Any]) -> Any:
     """The graph in its canonical form, which is what is stored."""
-    from firesteel.jobgraph.admission import Places, Policy, SubmittedDocument
+    from firesteel.jobgraph.admission import AllowedPlaces, Policy, SubmittedDocument
 
-    policy = Policy(bounded=True, places=Places(request["places"]))
+    policy = Policy(bounded=True, places=AllowedPlaces(request["places"]))
     return SubmittedDocument.from_json(request).admitted(policy).canonical.decode("ascii")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from firesteel.config.sections import Role
 from firesteel.errors import Problem
-from firesteel.jobgraph.admission import Places, Policy
+from firesteel.jobgraph.admission import AllowedPlaces, Policy
 from firesteel.jobgraph.model import JobGraph
 from firesteel.rest.security.functions import refused_functions
 from firesteel.rest.security.principals import Principal
@@ -24,7 +24,7 @@ def policy_for(principal: Principal, spark_settings: Sequence[str]) -> Policy:
     `spark_settings`: what others may set beyond what everybody may.
     """
     if principal.role is Role.ADMIN:
-        return Policy(bounded=True, places=Places.NODE)
+        return Policy(bounded=True, places=AllowedPlaces.NODE)
 
     def refuses(graph: JobGraph) -> list[Problem]:
         problems = refused_settings(graph.settings.spark, spark_settings)
@@ -35,4 +35,4 @@ def policy_for(principal: Principal, spark_settings: Sequence[str]) -> Policy:
             problems.append(Problem("is for admins", fix, field="settings.directory"))
         return problems
 
-    return Policy(bounded=True, places=Places.UPLOADS, refuses=refuses)
+    return Policy(bounded=True, places=AllowedPlaces.UPLOADS, refuses=refuses)
