@@ -28,7 +28,7 @@ from firesteel_chaos.invariants import Bounds, Violation, check
 from firesteel_chaos.observer import Observer
 from firesteel_chaos.store_view import open_store_view
 from firesteel_chaos.workload.calls import RecordingClient
-from firesteel_chaos.workload.errands import Errands, Planned
+from firesteel_chaos.workload.errands import LoadErrands, Planned
 from firesteel_chaos.workload.leftovers import leftovers, look_at_savepoints
 from firesteel_chaos.workload.outputs import compare, ids_in, read_diary
 from firesteel_chaos.workload.programs import PROGRAM, ScriptPlan, batch_graph, script_graph, stream_graph
@@ -75,7 +75,7 @@ class Scene:
         )
         self.history = History(self.root / "history.jsonl")
         self.observer: Observer | None = None
-        self.errands = Errands(self.history)
+        self.errands = LoadErrands(self.history)
         self.client: RecordingClient | None = None
         self._ids = random.Random(name)
 

@@ -22,7 +22,7 @@ from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError, SavepointError
 from firesteel.jobgraph.admission import digest_of
-from firesteel.jobmaster.local.errands import Errands, TookTooLongError
+from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
@@ -300,7 +300,7 @@ def test_clean_up_at_a_place_that_never_answers_is_ended(tmp_path: Path, pool: D
     async def main(leader: Leader) -> None:
         errands: Errands = leader.executor.errands
         args = endless(scene)
-        with pytest.raises(TookTooLongError):
+        with pytest.raises(ErrandTookTooLongError):
             await errands.run_often("alice", "checkpoint", args, seconds=1)
         # Whoever comes next gets a process that is at nothing else.
         cleaner = OutputCleaner(scene.configuration, errands)

@@ -27,7 +27,7 @@ from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.gc import JobsKnown, LeftoverKind, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, LeftoverKind, find_leftovers, remove
 from firesteel.sandbox.owners import below
 from firesteel.types import new_job_id
 
@@ -42,9 +42,9 @@ def process() -> Iterator[ProcessIdentity]:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> ClusterPlaces:
     data = private_dir(tmp_path / "data")
-    return Places(data, private_dir(data / "clusters" / "default"), str(data / "checkpoints"))
+    return ClusterPlaces(data, private_dir(data / "clusters" / "default"), str(data / "checkpoints"))
 
 
 def known(**more: Any) -> JobsKnown:
@@ -57,7 +57,7 @@ def note_engine(root: Path, engine_id: str, process: ProcessIdentity | None, **m
     EngineDirectory(root).save(record)
 
 
-def found(places: Places, known: JobsKnown, **more: Any) -> set[tuple[LeftoverKind, str]]:
+def found(places: ClusterPlaces, known: JobsKnown, **more: Any) -> set[tuple[LeftoverKind, str]]:
     more.setdefault("older_than", 0.0)
     return {(x.kind, Path(x.what).name) for x in find_leftovers(places, known, **more)}
 
@@ -65,7 +65,7 @@ def found(places: Places, known: JobsKnown, **more: Any) -> set[tuple[LeftoverKi
 DEAD = ProcessIdentity(1, "never")
 
 
-def test_record_whose_process_is_gone_is_left_behind_whoever_made_it(places: Places) -> None:
+def test_record_whose_process_is_gone_is_left_behind_whoever_made_it(places: ClusterPlaces) -> None:
     note_engine(places.data_dir, "a", DEAD)
     note_engine(places.data_dir, "b", None, shared=True)
     note_engine(places.cluster_dir, "c", DEAD)
@@ -88,7 +88,7 @@ def test_record_whose_process_is_gone_is_left_behind_whoever_made_it(places: Pla
     ],
 )
 def test_running_engine_is_left_behind_when_nobody_can_need_it(
-    places: Places, process: ProcessIdentity, more: dict[str, Any], left: set[str]
+    places: ClusterPlaces, process: ProcessIdentity, more: dict[str, Any], left: set[str]
 ) -> None:
     note_engine(places.data_dir, "run", process)
     note_engine(places.data_dir, "users", process, shared=True)
@@ -97,7 +97,7 @@ def test_running_engine_is_left_behind_when_nobody_can_need_it(
     assert found(places, known(**more), older_than=1e12) == set()
 
 
-def test_removing_an_engine_ends_it(places: Places, process: ProcessIdentity) -> None:
+def test_removing_an_engine_ends_it(places: ClusterPlaces, process: ProcessIdentity) -> None:
     note_engine(places.cluster_dir, "e", process)
     [leftover] = find_leftovers(places, known(), older_than=0)
     remove(leftover, places, grace=5)
@@ -106,7 +106,7 @@ def test_removing_an_engine_ends_it(places: Places, process: ProcessIdentity) ->
     remove(leftover, places)  # gone already
 
 
-def test_files_and_checkpoints_of_live_and_retained_jobs_stay(places: Places) -> None:
+def test_files_and_checkpoints_of_live_and_retained_jobs_stay(places: ClusterPlaces) -> None:
     roots = [places.cluster_dir / "jobs", places.data_dir / "jobs", Path(places.checkpoints)]
     for root in roots:
         for name in (LIVE, ENDED, GONE, "somebody-elses"):
@@ -119,7 +119,7 @@ def test_files_and_checkpoints_of_live_and_retained_jobs_stay(places: Places) ->
         assert {p.name for p in root.iterdir()} == {LIVE, ENDED, "somebody-elses"}
 
 
-def test_young_things_stay(places: Places) -> None:
+def test_young_things_stay(places: ClusterPlaces) -> None:
     home = places.cluster_dir / "jobs" / GONE
     home.mkdir(parents=True)
     (home / "file").write_text("x")
@@ -130,7 +130,7 @@ def test_young_things_stay(places: Places) -> None:
     assert found(places, known(), older_than=600) == {(LeftoverKind.JOB_FILES, GONE)}
 
 
-def test_job_whose_driver_runs_is_alive_whatever_is_known(places: Places, process: ProcessIdentity) -> None:
+def test_job_whose_driver_runs_is_alive_whatever_is_known(places: ClusterPlaces, process: ProcessIdentity) -> None:
     attempt = places.cluster_dir / "jobs" / GONE / "attempts" / "1"
     attempt.mkdir(parents=True)
     write_json(attempt / "driver.json", {"pid": process.pid, "started": process.started})
@@ -142,19 +142,19 @@ def test_job_whose_driver_runs_is_alive_whatever_is_known(places: Places, proces
     assert found(places, known()) == kinds
 
 
-def test_checkpoints_of_other_clusters_stay(places: Places) -> None:
+def test_checkpoints_of_other_clusters_stay(places: ClusterPlaces) -> None:
     (places.data_dir / "clusters" / "other" / "jobs" / GONE).mkdir(parents=True)
     (Path(places.checkpoints) / GONE).mkdir(parents=True)
     assert found(places, known()) == set()
 
 
-def test_without_a_store_nothing_of_a_cluster_is_judged(places: Places) -> None:
+def test_without_a_store_nothing_of_a_cluster_is_judged(places: ClusterPlaces) -> None:
     (places.cluster_dir / "jobs" / GONE).mkdir(parents=True)
     (Path(places.checkpoints) / GONE).mkdir(parents=True)
     assert found(places, known(cluster_known=False)) == set()
 
 
-def test_remote_checkpoints_are_listed_and_removed(places: Places) -> None:
+def test_remote_checkpoints_are_listed_and_removed(places: ClusterPlaces) -> None:
     import fsspec
 
     memory = fsspec.filesystem("memory")
@@ -174,12 +174,12 @@ def test_remote_checkpoints_are_listed_and_removed(places: Places) -> None:
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-def configuration(places: Places) -> Configuration:
+def configuration(places: ClusterPlaces) -> Configuration:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
     return load_configuration(overrides={"data.dir": str(places.data_dir)}, environ=environ, cwd=places.data_dir)
 
 
-def run(places: Places, *args: str) -> Result:
+def run(places: ClusterPlaces, *args: str) -> Result:
     result = CliRunner().invoke(
         cluster,
         ["gc", f"-Ddata.dir={places.data_dir}", "--older-than", "0 s", *args],
@@ -191,7 +191,7 @@ def run(places: Places, *args: str) -> Result:
     return result
 
 
-def store(places: Places, *paths: str) -> None:
+def store(places: ClusterPlaces, *paths: str) -> None:
     """Write into the cluster's store as a leader would."""
 
     class Leader:
@@ -218,7 +218,7 @@ def store(places: Places, *paths: str) -> None:
     asyncio.run(write())
 
 
-def test_command_asks_the_store(places: Places) -> None:
+def test_command_asks_the_store(places: ClusterPlaces) -> None:
     store(places, f"graphs/{LIVE}", f"results/{ENDED}")
     for job_id in (LIVE, ENDED, GONE):
         (places.cluster_dir / "jobs" / job_id).mkdir(parents=True)
@@ -265,7 +265,7 @@ asyncio.run(main())
 
 
 def test_engines_of_a_cluster_that_is_led_stay_and_go_when_its_leader_was_killed(
-    places: Places, process: ProcessIdentity
+    places: ClusterPlaces, process: ProcessIdentity
 ) -> None:
     note_engine(places.cluster_dir, "e", process)
     environ = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
@@ -287,7 +287,7 @@ def test_engines_of_a_cluster_that_is_led_stay_and_go_when_its_leader_was_killed
     assert not process.alive
 
 
-def test_engine_is_not_kept_for_a_job_that_has_its_result(places: Places, process: ProcessIdentity) -> None:
+def test_engine_is_not_kept_for_a_job_that_has_its_result(places: ClusterPlaces, process: ProcessIdentity) -> None:
     """What is left of such a job is its clean-up, which needs no engine; its files stay until then."""
     note_engine(places.cluster_dir, "e", process)
     (places.cluster_dir / "jobs" / LIVE).mkdir(parents=True)
@@ -298,19 +298,19 @@ def test_engine_is_not_kept_for_a_job_that_has_its_result(places: Places, proces
     assert (left["kind"], left["what"]) == ("engine", "e")
 
 
-def test_looking_makes_no_database(places: Places) -> None:
+def test_looking_makes_no_database(places: ClusterPlaces) -> None:
     assert "Nothing was left behind." in run(places).output
     assert not list(places.data_dir.glob("*.db"))
 
 
-def test_cluster_without_a_store_is_said_to_be_left_alone(places: Places) -> None:
+def test_cluster_without_a_store_is_said_to_be_left_alone(places: ClusterPlaces) -> None:
     (places.cluster_dir / "jobs" / GONE).mkdir(parents=True)
     result = run(places, "-Dhigh-availability.type=none")
     assert "high-availability.type is none" in result.stderr
     assert "Nothing was left behind." in result.stdout
 
 
-def test_what_cannot_be_removed_is_an_error(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_is_an_error(places: ClusterPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
     (places.cluster_dir / "jobs" / GONE).mkdir(parents=True)
 
     def refuse(*_: object, **__: object) -> None:
@@ -323,7 +323,9 @@ def test_what_cannot_be_removed_is_an_error(places: Places, monkeypatch: pytest.
     assert "0 removed." in result.stdout
 
 
-def test_engine_of_another_host_is_nothing_that_was_left_behind(places: Places, process: ProcessIdentity) -> None:
+def test_engine_of_another_host_is_nothing_that_was_left_behind(
+    places: ClusterPlaces, process: ProcessIdentity
+) -> None:
     note_engine(places.cluster_dir, "dead", DEAD)
     note_engine(places.cluster_dir, "elsewhere", DEAD)
     (places.cluster_dir / "engines" / "elsewhere" / "host").write_text("other-host/m2/b2")
@@ -331,7 +333,7 @@ def test_engine_of_another_host_is_nothing_that_was_left_behind(places: Places, 
 
 
 def test_command_with_another_store_than_the_nodes_had_is_refused_and_removes_nothing(
-    places: Places, process: ProcessIdentity, tmp_path: Path
+    places: ClusterPlaces, process: ProcessIdentity, tmp_path: Path
 ) -> None:
     """Each job and each engine of the cluster would be "not known here"."""
     elsewhere = f"-Dhigh-availability.sql.url=sqlite:///{tmp_path / 'elsewhere.db'}"
@@ -348,7 +350,7 @@ def test_command_with_another_store_than_the_nodes_had_is_refused_and_removes_no
     assert [x["what"] for x in json.loads(run(places, "--json", elsewhere).stdout) if x["kind"] == "engine"] == ["e"]
 
 
-def test_checkpoints_in_the_directories_of_owners_are_looked_at(places: Places) -> None:
+def test_checkpoints_in_the_directories_of_owners_are_looked_at(places: ClusterPlaces) -> None:
     owners = Path(below(places.checkpoints, "alice")), Path(below(places.checkpoints, "bob"))
     for directory, job in zip(owners, (LIVE, GONE), strict=True):
         (directory / job).mkdir(parents=True)

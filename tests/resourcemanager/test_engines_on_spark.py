@@ -16,7 +16,7 @@ from firesteel.engines.launcher import healthy, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.jobmaster.plan import launch_options
 from firesteel.resourcemanager.gateway import SlotRequest
-from firesteel.resourcemanager.gc import JobsKnown, LeftoverKind, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, LeftoverKind, find_leftovers, remove
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import LocalEngineProvider
 from firesteel.resourcemanager.state import EngineState
@@ -137,7 +137,7 @@ def test_engine_that_was_left_behind_is_found_and_removed(mine: Configuration) -
 
     asyncio.run(life())
     [engine] = EngineDirectory(root).alive()
-    places = Places(mine.data.dir, root, mine.state.checkpoints_dir)
+    places = ClusterPlaces(mine.data.dir, root, mine.state.checkpoints_dir)
     needed = JobsKnown(frozenset(), frozenset(), time.time(), cluster_live=True)
     assert find_leftovers(places, needed, older_than=0) == []
     [left] = find_leftovers(places, JobsKnown(frozenset(), frozenset(), time.time()), older_than=0)

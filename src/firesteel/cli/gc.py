@@ -20,7 +20,7 @@ from firesteel.config.values import seconds, show_seconds
 from firesteel.ha.identity import check as check_store
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability
-from firesteel.resourcemanager.gc import JobsKnown, Leftover, LeftoverKind, Places, find_leftovers, remove
+from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, Leftover, LeftoverKind, find_leftovers, remove
 from firesteel.resourcemanager.provider import cluster_directory
 
 logger = logging.getLogger(__name__)
@@ -110,9 +110,9 @@ def _show(found: list[Leftover]) -> None:
     console().print(table)
 
 
-def _places(configuration: Configuration) -> Places:
+def _places(configuration: Configuration) -> ClusterPlaces:
     data_dir = configuration.data.dir
-    return Places(
+    return ClusterPlaces(
         data_dir=data_dir,
         cluster_dir=cluster_directory(configuration),
         checkpoints=configuration.state.checkpoints_dir,

@@ -9,7 +9,7 @@ from firesteel.driver.checkpoints import location_of
 from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import Mode
 from firesteel.jobgraph.modes import is_staged
-from firesteel.jobmaster.local.errands import Errands, TookTooLongError
+from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.sandbox.owners import job_directory
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.retained import TRIGGER
@@ -44,7 +44,7 @@ class OutputCleaner:
         }
         try:
             refusal = await self._errands.run_often(owner, "clean-up", args, seconds=self._seconds)
-        except TookTooLongError as error:
+        except ErrandTookTooLongError as error:
             raise FiresteelError(
                 f"the outputs of job {submission.job_id} could not be cleaned up within {self._seconds:g} s: check that the "
                 "places of its sinks answer, or raise execution.checkpointing.timeout"

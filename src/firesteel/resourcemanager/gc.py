@@ -65,7 +65,7 @@ class JobsKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ClusterPlaces:
     """Where Firesteel leaves things."""
 
     data_dir: Path
@@ -75,7 +75,7 @@ class Places:
     """A path or a URL."""
 
 
-def find_leftovers(places: Places, known: JobsKnown, *, older_than: float = 600.0) -> list[Leftover]:
+def find_leftovers(places: ClusterPlaces, known: JobsKnown, *, older_than: float = 600.0) -> list[Leftover]:
     """Everything that nobody needs. Reads only."""
     before = known.asked_at - older_than
     known = _with_running(places, known)
@@ -92,7 +92,7 @@ def find_leftovers(places: Places, known: JobsKnown, *, older_than: float = 600.
     return found
 
 
-def _with_running(places: Places, known: JobsKnown) -> JobsKnown:
+def _with_running(places: ClusterPlaces, known: JobsKnown) -> JobsKnown:
     """A job whose driver runs is alive, whatever is known of it: perhaps another store was asked than the job is in."""
     runs = _running(places.data_dir / "jobs")
     mine = _running(places.cluster_dir / "jobs")
@@ -116,7 +116,7 @@ def _running(jobs: Path) -> set[str]:
     return found
 
 
-def remove(leftover: Leftover, places: Places, *, grace: float = 15.0) -> None:
+def remove(leftover: Leftover, places: ClusterPlaces, *, grace: float = 15.0) -> None:
     """Remove one thing that was found. One that is gone already is fine. Raises OSError when it cannot be removed."""
     match leftover.kind:
         case LeftoverKind.ENGINE | LeftoverKind.ENGINE_RECORD:
@@ -135,7 +135,7 @@ def remove(leftover: Leftover, places: Places, *, grace: float = 15.0) -> None:
                 shutil.rmtree(leftover.what)
 
 
-def _directories(places: Places) -> Iterator[EngineDirectory]:
+def _directories(places: ClusterPlaces) -> Iterator[EngineDirectory]:
     yield EngineDirectory(places.data_dir)
     if (places.cluster_dir / "engines").is_dir():
         yield EngineDirectory(places.cluster_dir)
@@ -184,7 +184,7 @@ def _job_files(
             yield Leftover(kind, str(home), "its job is not known", _size(home), since)
 
 
-def _checkpoints(places: Places, known: JobsKnown, before: float) -> Iterator[Leftover]:
+def _checkpoints(places: ClusterPlaces, known: JobsKnown, before: float) -> Iterator[Leftover]:
     why = "its job is not known here"
     others = _jobs_of_other_clusters(places)
     if "://" not in places.checkpoints:
@@ -227,7 +227,7 @@ def _name(entry: dict[str, Any]) -> str:
     return str(entry["name"].rstrip("/").rpartition("/")[2])
 
 
-def _jobs_of_other_clusters(places: Places) -> set[str]:
+def _jobs_of_other_clusters(places: ClusterPlaces) -> set[str]:
     """Clusters that share this data directory share its checkpoints; which of their jobs live only they know."""
     clusters = [c for c in _entries(places.cluster_dir.parent) if c != places.cluster_dir]
     return {job.name for c in clusters for job in _entries(c / "jobs")}

@@ -40,7 +40,7 @@ class Planned:
     """Its output was compared with what it should be."""
 
 
-class Errands:
+class LoadErrands:
     """Shared by all threads of a load."""
 
     def __init__(self, history: History) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from firesteel_chaos.handle import ClusterHandle
 from firesteel_chaos.history import History
 from firesteel_chaos.workload.calls import RecordingClient
-from firesteel_chaos.workload.errands import Errands, Planned
+from firesteel_chaos.workload.errands import LoadErrands, Planned
 from firesteel_chaos.workload.leftovers import look_at_savepoints, look_for_leftovers
 from firesteel_chaos.workload.outputs import compare, ids_in, read_diary
 from firesteel_chaos.workload.programs import PROGRAM, PROGRAM_DIGEST, ScriptPlan, batch_graph, script_graph
@@ -51,7 +51,7 @@ class Workload:
         self._rng = random.Random(seed)  # noqa: S311 - chance, not a secret
         self._root = root
         self._scripts = scripts
-        self._errands = Errands(history)
+        self._errands = LoadErrands(history)
         self._history = history
         self._ending = threading.Event()
         self._pressed_until = 0.0

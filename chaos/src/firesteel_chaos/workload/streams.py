@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firesteel.client.operations import CHECKPOINT, SAVEPOINT, STOP
 from firesteel_chaos.workload.calls import RecordingClient
-from firesteel_chaos.workload.errands import Errands, Planned
+from firesteel_chaos.workload.errands import LoadErrands, Planned
 from firesteel_chaos.workload.outputs import Feeder, compare, ids_in
 from firesteel_chaos.workload.programs import stream_graph
 
@@ -23,7 +23,9 @@ FIRST = 10.0
 class Stream:
     """A thread of its own. Its jobs read one input and write one output, which must come out as if they were one job."""
 
-    def __init__(self, number: int, client: RecordingClient, errands: Errands, root: Path, rng: random.Random) -> None:
+    def __init__(
+        self, number: int, client: RecordingClient, errands: LoadErrands, root: Path, rng: random.Random
+    ) -> None:
         self._client = client
         self._errands = errands
         self._rng = rng

@@ -37,7 +37,7 @@ DAY = 86_400.0
 _ANSWER_BYTES = 1 << 20
 
 
-class TookTooLongError(FiresteelError):
+class ErrandTookTooLongError(FiresteelError):
     """The process was ended."""
 
 
@@ -69,7 +69,7 @@ class Errands:
         """What `work` comes to, in a process of its own that ends with the node. `shown`: files of the node that it reads.
 
         Raises:
-            TookTooLongError: The process was ended after `seconds`.
+            ErrandTookTooLongError: The process was ended after `seconds`.
             FiresteelError: What went wrong there.
         """
         sandbox = await self._in_thread(partial(self._sandbox, owner, work, *shown))
@@ -98,7 +98,7 @@ class Errands:
             except TimeoutError:
                 status = -signal.SIGALRM
             if status == -signal.SIGALRM:
-                raise TookTooLongError(f"it was ended after {seconds:g} s")
+                raise ErrandTookTooLongError(f"it was ended after {seconds:g} s")
             return result_of(await self._in_thread(partial(_read, answer, status)))
         finally:
             # One that is kept may be at another task by now.

@@ -32,7 +32,7 @@ from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.local import settling
-from firesteel.jobmaster.local.errands import Errands, TookTooLongError
+from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.jobmaster.local.launcher import AttemptLauncher
 from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.local.settling import AttemptSettling
@@ -339,7 +339,7 @@ class LocalAttemptExecutor:
             batches: dict[str, int] = await self.errands.run(
                 spec.owner, "checkpoint", args, seconds=self._patience, shown=(directory.root,)
             )
-        except TookTooLongError as error:
+        except ErrandTookTooLongError as error:
             raise FiresteelError(
                 f"the batch that attempt {attempt} is at was not committed within {self._patience:g} s, or its checkpoints "
                 "cannot be read: check the job, or raise execution.checkpointing.timeout"
@@ -391,7 +391,7 @@ class LocalAttemptExecutor:
         patience = min(seconds, self._patience) if seconds is not None else self._patience
         try:
             return await self.errands.run(owner, work, {"location": location, **args}, seconds=patience, shown=shown)
-        except TookTooLongError as error:
+        except ErrandTookTooLongError as error:
             raise SavepointError(
                 f"the savepoint {location} did not get done within {patience:g} s: check that the place answers and has no "
                 "pipes in it, or raise execution.checkpointing.timeout"
