@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -42,26 +43,40 @@ def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = Tru
 
 
 class NotAPlainFileError(ValueError):
-    """A pipe, a device or a directory where a file should be. Code of a job can put one among its own files."""
+    """A pipe, a device, a link or a directory where a file should be. Code of a job can put one among its own files."""
 
 
 def open_plain(path: str | Path, flags: int = 0, *, dir_fd: int | None = None) -> BinaryIO:
     """A file, to be read. Never waits for one who writes to a pipe: the threads that look into files are everybody's (S24).
 
-    Raises NotAPlainFileError, or OSError when there is nothing that could be opened.
+    Raises NotAPlainFileError, also for a link where `flags` have O_NOFOLLOW, or OSError when there is nothing that could be
+    opened.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=dir_fd)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise NotAPlainFileError(f"{path} is a link") from None
+        raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise NotAPlainFileError(f"{path} is no plain file")
     return os.fdopen(fd, "rb")
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file; None when the file is not there. ValueError when it is no file, or holds no JSON."""
+LARGEST_FOREIGN_JSON = 64 << 20
+
+
+def read_json(path: Path, *, foreign: bool = False) -> Any:
+    """The value in a JSON file; None when the file is not there. ValueError when it is no file, or holds no JSON.
+
+    `foreign`: code of a job may have written it, so it is no link, and of a size that can be held.
+    """
     try:
-        with open_plain(path) as f:
-            return json.loads(f.read())
+        with open_plain(path, os.O_NOFOLLOW if foreign else 0) as f:
+            if foreign and os.fstat(f.fileno()).st_size > LARGEST_FOREIGN_JSON:
+                raise ValueError(f"{path} is larger than {LARGEST_FOREIGN_JSON} bytes")
+            return json.loads(f.read(LARGEST_FOREIGN_JSON) if foreign else f.read())
     except FileNotFoundError:
         return None
     except RecursionError:
@@ -69,9 +84,9 @@ def read_json(path: Path) -> Any:
 
 
 def tail(path: Path, lines: int = 40, limit: int = 64 * 1024) -> str:
-    """The last lines of a log, reading no more than `limit` bytes."""
+    """The last lines of a log, up to `limit` bytes; none of a link, which a job can put in the place of its own."""
     try:
-        with open_plain(path) as f:
+        with open_plain(path, os.O_NOFOLLOW) as f:
             size = f.seek(0, os.SEEK_END)
             f.seek(max(0, size - limit))
             text = f.read().decode(errors="replace")

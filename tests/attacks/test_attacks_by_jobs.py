@@ -1,5 +1,5 @@
 """Code of jobs against the node that runs them and against other owners: what a sandbox keeps them from, and what it does not
-(S22, S37). The jobs are real ones: programs with and without a JVM of their own, queries, functions, streams."""
+(S21, S22, S37, S44). The jobs are real ones: programs with and without a JVM of their own, queries, functions, streams."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.attacks.attacked_node import UNLIMITED, AttackedNode, Caller, People, until
 from tests.support.engine_shape import QUICK_JAVA
+from tests.support.sleeper import sleeper
 
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
@@ -108,6 +109,49 @@ print("OUTCOMES" + json.dumps(outcomes), flush=True)
 """
 )
 
+FORGE = (
+    START
+    + b"""
+attempt = os.readlink("/proc/self/fd/1").partition("/output/")[0].removesuffix("/stdout.log")
+forged = {
+    "driver.json": json.dumps(places["stranger"]),
+    "result.json": json.dumps({"state": "FINISHED", "ended_at": 1.0}),
+    "spec.json": "{}",
+    "driver.lock": "",
+    "cancel.requested": "",
+    "session.released": "",
+}
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+if places["more"]:
+    tried("the output of another job", lambda: write(places["other"], forged["result.json"]))
+tried("write driver.json", lambda: write(f"{attempt}/driver.json", forged.pop("driver.json")))
+if places["more"]:
+    for name, text in forged.items():
+        tried(f"write {name}", lambda: write(f"{attempt}/{name}", text))
+    tried("remove the spec", lambda: os.unlink(f"{attempt}/spec.json"))
+    tried("move the output", lambda: os.rename(f"{attempt}/output", f"{attempt}/moved"))
+    tried("a link in place of the output", lambda: os.symlink("/etc", f"{attempt}/link"))
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+spark = SparkSession.builder.getOrCreate()
+
+@udf("string")
+def write_there(path):
+    with open(path, "w") as file:
+        file.write("x")
+
+for path in (f"{attempt}/driver.json", f"{attempt}/output/result.json") if places["more"] else ():
+    frame = spark.createDataFrame([(path,)], "p string").select(write_there("p"))
+    tried(f"{path.rpartition('/')[2]} by a function", lambda: frame.collect())
+print("OUTCOMES" + json.dumps(outcomes), flush=True)
+import time
+time.sleep(600)
+"""
+)
+
 
 @dataclass
 class Scene:
@@ -117,8 +161,7 @@ class Scene:
     """Where an admin lets all owners work."""
     secrets: dict[str, Path]
 
-    @property
-    def places(self) -> str:
+    def places(self, **more: Any) -> str:
         announced = json.loads((self.node.cluster / "rest.json").read_text())
         return json.dumps(
             {
@@ -127,14 +170,22 @@ class Scene:
                 "node": self.node.pid,
                 "socket": announced["socket"],
                 "data": str(self.data),
+                **more,
             }
         )
 
-    def run(self, caller: Caller, program: bytes) -> dict[str, Any]:
+    def start(self, caller: Caller, program: bytes, **more: Any) -> str:
         key = caller.upload(program)
-        script = {"kind": "script", "name": "s", "file": f"blob:{key}/p.py", "args": [self.places]}
-        job = caller.submit({"name": "tries", "vertices": [script]})
+        script = {"kind": "script", "name": "s", "file": f"blob:{key}/p.py", "args": [self.places(**more)]}
+        job: str = caller.submit({"name": "tries", "vertices": [script]})
+        return job
+
+    def run(self, caller: Caller, program: bytes) -> dict[str, Any]:
+        job = self.start(caller, program)
         self.ended(caller, job)
+        return self.outcomes(caller, job)
+
+    def outcomes(self, caller: Caller, job: str) -> dict[str, Any]:
         text = caller.get(f"/jobs/{job}/logs/stdout").text
         assert "OUTCOMES" in text, (text, caller.get(f"/jobs/{job}/exceptions").text)
         outcomes: dict[str, Any] = json.loads(text.partition("OUTCOMES")[2])
@@ -213,6 +264,30 @@ def test_a_program_of_the_nodes_user_does_not_get_at_the_process_of_the_node(sce
 def test_a_program_with_a_jvm_of_its_own_does_neither(scene: Scene) -> None:
     before = content(scene)
     check(scene, scene.run(scene.people.alice, CLASSIC), before, own_file=4, own_rows=100)
+
+
+@pytest.mark.parametrize("who", ["alice", "owner"])
+def test_a_program_that_forges_the_files_of_its_attempt_is_cancelled_and_nobody_else_is_ended(
+    scene: Scene, who: str
+) -> None:
+    """S21, S44: the node signals the process that it has forked, whatever is written. Another owner than the user who runs
+    the node cannot even write it, nor can functions on an engine, nor can one job what another says of its end."""
+    caller = getattr(scene.people, who)
+    other = scene.node.cluster / "jobs" / ("a" * 32) / "attempts" / "1" / "output"
+    other.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with sleeper() as stranger:
+        named = {"pid": stranger.pid, "started": stranger.started}
+        more = {"stranger": named, "other": str(other / "result.json"), "more": who == "alice"}
+        job = scene.start(caller, FORGE, **more)
+        until(lambda: "OUTCOMES" in caller.get(f"/jobs/{job}/logs/stdout").text, 240)
+        assert caller.ask("PATCH", f"/jobs/{job}").status == 202
+        assert scene.ended(caller, job) == "CANCELED"
+        assert stranger.alive
+    if who == "alice":
+        outcomes = scene.outcomes(caller, job)
+        assert {name: outcome for name, outcome in outcomes.items() if outcome != "refused"} == {}
+        assert len(outcomes) > 10
+        assert list(other.iterdir()) == []
 
 
 def test_a_link_in_the_place_of_an_output_leads_nowhere(scene: Scene) -> None:

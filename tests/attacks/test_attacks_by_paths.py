@@ -15,12 +15,15 @@ from tests.attacks.attacked_node import AttackedNode, Caller, People, form, unti
 from tests.attacks.graphs import BATCH, STREAM, changed
 
 from firesteel.driver.attempt import AttemptDirectory, EventTail
+from firesteel.files import tail
 from firesteel.rest.logs import json_object
 from firesteel.rest.native.log_tail import LogTail
 from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import AttemptId, SparkIds, new_job_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 
+IDS = SparkIds(AttemptId(new_job_id(), 1), "alice", "s")
 CANARY = "root:x:0:0:of-this-machine"
 UPS = ("..", "%2e%2e", "%2E%2e", ".%2e", "%252e%252e", "%c0%ae%c0%ae", "%u002e%u002e", "..;", "....//", "..%00")
 SLASHES = ("/", "%2f", "%2F", "%252f", "%5c", "\\", "%255c", "%c0%af", "/./", "//")
@@ -31,7 +34,7 @@ TARGETS = ("state/secret.txt", "secret.txt", "rest.json", "tokens.json", "etc/pa
 def job(node: AttackedNode, people: People) -> str:
     """One of alice's that has an attempt with logs."""
     job_id = people.alice.submit(STREAM)
-    attempt = node.cluster / "jobs" / job_id / "attempts" / "1"
+    attempt = node.cluster / "jobs" / job_id / "attempts" / "1" / "output"
     until((attempt / "stdout.log").exists)
     (attempt / "stdout.log").write_text("of the job\n")
     return job_id
@@ -124,16 +127,17 @@ def test_links_and_pipes_that_a_job_planted_are_not_followed(
     """S4: the code of a job owns its directory. What it puts there is shown or not, but leads nowhere else."""
     job_id = people.alice.submit(BATCH)
     attempts = node.cluster / "jobs" / job_id / "attempts"
-    until((attempts / "1" / "events.jsonl").exists)
-    first = attempts / "1"
+    first = attempts / "1" / "output"
+    until((first / "events.jsonl").exists)
     outside = node.directory.parent / "elsewhere"
-    outside.mkdir()
-    for name in ("stdout.log", "stderr.log", "jvm.log", "events.jsonl", "operators.json", "result.json"):
+    (outside / "output").mkdir(parents=True)
+    written = ("stdout.log", "stderr.log", "events.jsonl", "operators.json", "result.json")
+    for name in ("jvm.log", *(f"output/{n}" for n in written)):
         (outside / name).write_text(json.dumps({"rows": {CANARY: 1}, "sinks": {CANARY: {}}, "x": CANARY}))
     (first / "stdout.log").unlink()
     (first / "stdout.log").symlink_to(secrets[0])
-    (first / "jvm.log").hardlink_to(first / "stderr.log")  # of its own: not elsewhere
-    (first / "operators.json").symlink_to(outside / "operators.json")
+    (attempts / "1" / "jvm.log").hardlink_to(first / "stderr.log")  # of its own: not elsewhere
+    (first / "operators.json").symlink_to(outside / "output" / "operators.json")
     (attempts / "7").symlink_to(outside, target_is_directory=True)
     os.mkfifo(first / "stderr.log.pipe")
     (first / "stderr.log.pipe").replace(first / "stderr.log")
@@ -163,8 +167,8 @@ def test_pipes_in_the_place_of_files_keep_no_thread(node: AttackedNode, people: 
     """S4, S24: a reader of a pipe waits for ever, and a node has few threads."""
     job_id = people.alice.submit(BATCH)
     first = node.cluster / "jobs" / job_id / "attempts" / "1"
-    until((first / "events.jsonl").exists)
-    for name in ("stdout.log", "stderr.log", "jvm.log"):
+    until((first / "output" / "events.jsonl").exists)
+    for name in ("output/stdout.log", "output/stderr.log", "jvm.log"):
         (first / name).unlink(missing_ok=True)
         os.mkfifo(first / name)
     for _ in range(20):
@@ -179,12 +183,15 @@ def test_pipes_in_the_place_of_files_keep_no_thread(node: AttackedNode, people: 
 @pytest.mark.parametrize(
     ("file", "read"),
     [
-        ("operators.json", lambda attempt: json_object(attempt.root / "operators.json")),
-        ("stdout.log", lambda attempt: LogTail(attempt.root / "stdout.log").new()),
-        ("operators.json", lambda attempt: attempt.read_operators()),
+        ("output/operators.json", lambda attempt: json_object(attempt.operators)),
+        ("output/stdout.log", lambda attempt: LogTail(attempt.stdout).new()),
+        ("output/stderr.log", lambda attempt: tail(attempt.stderr)),
+        ("output/operators.json", lambda attempt: attempt.read_operators()),
+        ("output/result.json", lambda attempt: attempt.read_result()),
+        ("output/sessions.txt", lambda attempt: attempt.session_ids(IDS)),
+        ("output/events.jsonl", lambda attempt: EventTail(attempt.events).new()),
         ("result.json", lambda attempt: attempt.read_result()),
         ("driver.json", lambda attempt: attempt.read_driver()),
-        ("events.jsonl", lambda attempt: EventTail(attempt.root / "events.jsonl").new()),
     ],
 )
 def test_no_reader_of_what_a_job_could_replace_waits(
@@ -192,7 +199,7 @@ def test_no_reader_of_what_a_job_could_replace_waits(
 ) -> None:
     """S4, S24: the threads of the node that look after attempts are everybody's."""
     directory = tmp_path / ("a" * 32) / "attempts" / "1"
-    directory.mkdir(parents=True)
+    (directory / "output").mkdir(parents=True)
 
     def look() -> None:
         with contextlib.suppress(Exception):

@@ -26,7 +26,7 @@ OF_A_JOB = [r for r in routes() if "{jobid}" in r.path or "{applicationid}" in r
 def job(node: AttackedNode, people: People) -> Iterator[str]:
     """A stream of alice's that runs, with a log and a savepoint that was asked for."""
     job_id = people.alice.submit({**STREAM, "name": SECRET, "description": SECRET})
-    attempt = node.cluster / "jobs" / job_id / "attempts" / "1"
+    attempt = node.cluster / "jobs" / job_id / "attempts" / "1" / "output"
     until((attempt / "stdout.log").exists)
     (attempt / "stdout.log").write_text(f"{SECRET}\n")
     assert people.alice.post(f"/jobs/{job_id}/savepoints", {"triggerId": "d" * 32}).status == 202

@@ -37,7 +37,7 @@ def test_markup_is_inert_in_every_view(node: AttackedNode, people: People) -> No
     graph = {**BATCH, "name": MARKUP, "description": MARKUP}
     graph["vertices"] = [{**graph["vertices"][0], "path": f"/{MARKUP}", "description": MARKUP}, *graph["vertices"][1:]]
     job = people.alice.submit(graph)
-    first = node.cluster / "jobs" / job / "attempts" / "1"
+    first = node.cluster / "jobs" / job / "attempts" / "1" / "output"
     until((first / "stdout.log").exists)
     (first / "stdout.log").write_text(f"{MARKUP}\n")
     key = people.alice.upload(f"<html>{MARKUP}</html>".encode())

@@ -26,7 +26,7 @@ def jobs(node: AttackedNode, people: People) -> list[str]:
     ran = people.root.post(f"/jars/{program}/run", body)
     assert ran.status == 200, ran
     second = ran.json()["jobid"]
-    until((node.cluster / "jobs" / first / "attempts" / "1" / "events.jsonl").exists)
+    until((node.cluster / "jobs" / first / "attempts" / "1" / "output" / "events.jsonl").exists)
     return [first, second]
 
 

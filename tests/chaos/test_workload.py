@@ -243,14 +243,14 @@ class FakeAttempt:
 
     def __init__(self, jobs: Path, number: int, process: ProcessIdentity) -> None:
         self.root = jobs / JOB / "attempts" / str(number)
-        self.root.mkdir(parents=True)
+        (self.root / "output").mkdir(parents=True)
         self.names(process)
 
     def names(self, process: ProcessIdentity) -> None:
         (self.root / "driver.json").write_text(json.dumps({"pid": process.pid, "started": process.started}))
 
     def finish(self) -> None:
-        (self.root / "result.json").write_text("{}")
+        (self.root / "output" / "result.json").write_text("{}")
 
 
 Sleeper = Callable[[], ProcessIdentity]

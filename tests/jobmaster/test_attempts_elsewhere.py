@@ -187,7 +187,7 @@ def test_executor_does_not_take_a_driver_that_it_cannot_see_for_dead(tmp_path: P
         return not done
 
     assert files.ask(waits)
-    assert not files.directory.result.exists()
+    assert not files.directory.has_result
 
 
 def test_executor_ends_attempts_of_hosts_that_are_gone_for_good(tmp_path: Path) -> None:
@@ -198,6 +198,7 @@ def test_executor_ends_attempts_of_hosts_that_are_gone_for_good(tmp_path: Path) 
 
 def test_attempt_with_a_result_is_nobodys_any_more(tmp_path: Path) -> None:
     files = Files(tmp_path)
+    private_dir(files.directory.output)
     write_json(files.directory.result, {"state": "FINISHED", "ended_at": 1.0})
     result = files.ask(lambda executor: executor.fence(files.attempt))
     assert result.state is AttemptState.FINISHED

@@ -246,8 +246,8 @@ def test_forgotten_attempt_keeps_its_logs_and_no_secret(configuration: Configura
             assert (await leader.executor.wait(attempt)).state is AttemptState.CANCELED
             await leader.executor.forget(attempt)
             await leader.executor.forget(AttemptId(new_job_id(), 1))
-            kept = {f.name for f in directory.root.iterdir()}
-            assert kept == {"stdout.log", "stderr.log", "events.jsonl", "result.json"}
+            assert {f.name for f in directory.root.iterdir()} == {"output", "result.json"}
+            assert {f.name for f in directory.output.iterdir()} == {"stdout.log", "stderr.log", "events.jsonl"}
             assert await leader.executor.find(attempt) is Presence.ENDED
             await leader.executor.start(Deployment(attempt, numbers(1, tmp_path / "o"), secret))
             assert not directory.spec.exists()

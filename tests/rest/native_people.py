@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from tests.rest.desk import Desk, submission_of
 
 from firesteel.config.sections import Role
+from firesteel.driver.attempt import OUTPUT
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import JobState
@@ -81,8 +82,9 @@ def put(
 
 
 def attempt_file(desk: Desk, job_id: str, file: str, text: str | bytes, attempt: int = 1) -> Path:
-    """A file of an attempt, as a driver leaves it."""
-    path = desk.context.logs.directory(JobID(job_id), attempt) / file
+    """A file of an attempt, as a driver leaves it, or the node."""
+    directory = desk.context.logs.directory(JobID(job_id), attempt)
+    path = (directory if file in ("spec.json", "jvm.log", "engine.log") else directory / OUTPUT) / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path

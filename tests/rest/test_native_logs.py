@@ -37,7 +37,7 @@ def alice(desk: Desk) -> Client:
 
 
 def test_attempts_are_listed_with_their_logs(desk: Desk, alice: Client) -> None:
-    os.utime(desk.context.logs.directory(JobID(ONE), 1) / "stdout.log", (5.0, 5.0))
+    os.utime(desk.context.logs.directory(JobID(ONE), 1) / "output" / "stdout.log", (5.0, 5.0))
     answer = alice.get(f"/v1/jobs/{ONE}/attempts").json()
     assert [a["attempt"] for a in answer["attempts"]] == [1, 2]
     assert answer["attempts"][0]["logs"] == [{"name": "stdout", "size": 13, "modified": 5000}]
@@ -135,10 +135,10 @@ def test_attempts_are_numbers(desk: Desk) -> None:
 def test_a_link_or_a_pipe_in_the_place_of_a_log_is_none(desk: Desk, alice: Client, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("a secret")
     directory = desk.context.logs.directory(JobID(ONE), 2)
-    for name in ("stdout.log", "stderr.log", "jvm.log"):
+    for name in ("output/stdout.log", "output/stderr.log", "jvm.log"):
         (directory / name).unlink()
-    (directory / "stdout.log").symlink_to(tmp_path / "elsewhere")
-    os.mkfifo(directory / "stderr.log")
+    (directory / "output" / "stdout.log").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(directory / "output" / "stderr.log")
     (directory / "jvm.log").mkdir()
     for name in ("stdout", "stderr", "jvm"):
         assert alice.get(f"/jobs/{ONE}/logs/{name}").status_code == 404

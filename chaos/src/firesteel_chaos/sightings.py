@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Drivers:
                 continue
             changed += self._look_at(home.name, attempts)
             working = [d for (job, _), d in self._known.items() if job == home.name and d.working]
-            results = all((d / "result.json").exists() for d in _subdirectories(attempts))
+            results = all(over_since(d) is not None for d in _subdirectories(attempts))
             if not working and results:
                 self._quiet[home.name] = touched
         return changed
@@ -90,18 +91,21 @@ def _driver(job: str, number: int, directory: Path, before: Driver | None) -> Dr
         process = ProcessIdentity(said["pid"], said["started"])
     except (OSError, ValueError, KeyError, TypeError):
         # One that goes on to another attempt takes its name away.
-        return None if before is None else Driver(job, number, before.process, before.taken, False, _over(directory))
+        return (
+            None if before is None else Driver(job, number, before.process, before.taken, False, over_since(directory))
+        )
     if before is not None and process == before.process:
         taken = before.taken
-    over = _over(directory)
+    over = over_since(directory)
     return Driver(job, number, process, taken, over is None and process.alive, over)
 
 
-def _over(directory: Path) -> float | None:
-    try:
-        return (directory / "result.json").stat().st_mtime
-    except OSError:
-        return None
+def over_since(directory: Path) -> float | None:
+    """When an attempt got its result, by the wall clock; None when it has none. One is the leader's, the other the driver's."""
+    for result in (directory / "result.json", directory / "output" / "result.json"):
+        with contextlib.suppress(OSError):
+            return result.stat().st_mtime
+    return None
 
 
 def _subdirectories(directory: Path) -> Iterator[Path]:

@@ -1,14 +1,19 @@
 """What a driver is told, and what it leaves behind: the files of one attempt.
 
 Everything that the control plane must know after a crash of its own is in this directory: `spec.json` before the driver
-starts, `driver.json` while it has the attempt (see `claim`), `events.jsonl` while it runs, `result.json` once, whole, at
-its end. A driver that is gone without a result did not finish; a result is final.
+starts, `driver.json` while it has the attempt (see `claim`), `output/events.jsonl` while it runs, `output/result.json` once,
+whole, at its end. A driver that is gone without a result did not finish; a result is final.
+
+There are two writers, and a directory for each (S44). In the directory itself are the files of the control plane, and those
+that a driver writes before it runs any code of users; whoever is confined can only read there. What a driver writes while such
+code is in its process is in `output`: that code can write it as well, and what is read there is believed of this attempt only.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +27,7 @@ from firesteel.driver.events import EventLog, EventTail, LineTail
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure
-from firesteel.files import private_dir, read_json, write_json
+from firesteel.files import NotAPlainFileError, open_plain, private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.settings import RESTRICTIONS, session_settings
@@ -40,6 +45,12 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+OUTPUT = "output"
+"""What a driver writes, in the directory of its attempt."""
+_RESULT, _RELEASED = "result.json", "session.released"
+_MOST_OF_SESSIONS = 1 << 20
+"""Bytes."""
 
 
 class AttemptState(StrEnum):
@@ -178,17 +189,28 @@ class AttemptDirectory:
         return self.root / "spec.json"
 
     @property
+    def output(self) -> Path:
+        """What the driver writes while code of users may be in its process."""
+        return self.root / OUTPUT
+
+    @property
     def events(self) -> Path:
-        return self.root / "events.jsonl"
+        return self.output / "events.jsonl"
 
     @property
     def driver(self) -> Path:
-        """Who runs the attempt; written by the driver once it has taken it."""
+        """Who runs the attempt; written by the driver once it has taken it, and before it is confined."""
         return self.root / "driver.json"
 
     @property
     def result(self) -> Path:
-        return self.root / "result.json"
+        """What the driver says of its end."""
+        return self.output / _RESULT
+
+    @property
+    def verdict(self) -> Path:
+        """What the control plane says of the end of a driver that did not."""
+        return self.root / _RESULT
 
     @property
     def stop_request(self) -> Path:
@@ -207,29 +229,38 @@ class AttemptDirectory:
 
     @property
     def released(self) -> Path:
-        """The engine has confirmed that the attempt's session is no more, and nothing of it runs there."""
-        return self.root / "session.released"
+        """The engine has confirmed to the control plane that the attempt's session is no more, and nothing of it runs there."""
+        return self.root / _RELEASED
+
+    @property
+    def released_by_driver(self) -> Path:
+        """It has confirmed it to the driver."""
+        return self.output / _RELEASED
 
     @property
     def sessions(self) -> Path:
         """Further sessions that a program has made after it stopped its first, an id a line."""
-        return self.root / "sessions.txt"
+        return self.output / "sessions.txt"
 
     @property
     def modules(self) -> Path:
         """The modules beside a script that it imports, as they go to Python workers."""
-        return self.root / "modules.zip"
+        return self.output / "modules.zip"
+
+    @property
+    def operators(self) -> Path:
+        return self.output / "operators.json"
 
     @property
     def stdout(self) -> Path:
-        return self.root / "stdout.log"
+        return self.output / "stdout.log"
 
     @property
     def stderr(self) -> Path:
-        return self.root / "stderr.log"
+        return self.output / "stderr.log"
 
     def prepare(self, spec: AttemptSpec) -> None:
-        private_dir(self.root)
+        private_dir(self.output)
         write_json(self.spec, spec.to_json())
 
     def read_spec(self) -> AttemptSpec:
@@ -248,9 +279,9 @@ class AttemptDirectory:
 
     def take(self, me: ProcessIdentity) -> bool:
         """In the driver: become the one that runs this attempt. False when there is nothing to run here."""
-        if not hold(self.root, (self.driver, self.result)):
+        if not hold(self.root, (self.driver, self.result, self.verdict)):
             return False
-        if self.result.exists() or self.cancel_request.exists() or not self.spec.exists():
+        if self.has_result or self.cancel_request.exists() or not self.spec.exists():
             return False
         # Somebody took it before us and died. What comes of that is for the leader to say, and another run would be one more
         # than the restart strategy knows of (I11).
@@ -288,32 +319,50 @@ class AttemptDirectory:
             f.write(f"{session_id}\n")
 
     def session_ids(self, ids: SparkIds) -> list[str]:
-        """All sessions that the attempt may have on its engine."""
-        more = self.sessions.read_text().split() if self.sessions.exists() else []
-        return [ids.session_id, *more]
+        """All sessions that the attempt may have on its engine. How many is what the program says; which, follows from the
+        secret, so that it can name no others."""
+        try:
+            with open_plain(self.sessions, os.O_NOFOLLOW) as file:
+                more = file.read(_MOST_OF_SESSIONS).count(b"\n")
+        except (FileNotFoundError, NotAPlainFileError):
+            more = 0
+        return [ids.session_id, *(ids.further_session_id(number) for number in range(2, more + 2))]
+
+    @property
+    def has_result(self) -> bool:
+        return self.verdict.exists() or self.result.exists()
 
     def write_result(self, result: AttemptResult) -> None:
+        """In the driver."""
         write_json(self.result, result.to_json())
+
+    def decide(self, result: AttemptResult) -> None:
+        """In the control plane, of a driver that is gone. Not where the driver writes: a link that it left there would lead
+        elsewhere."""
+        write_json(self.verdict, result.to_json())
 
     def read_result(self) -> AttemptResult | None:
         """None when there is none. One that cannot be read is put aside and counts as none: the attempt ended, and nobody
         can say how; what its sinks committed they know themselves."""
+        return self._result_in(self.verdict) or self._result_in(self.result)
+
+    def _result_in(self, file: Path) -> AttemptResult | None:
         try:
-            data = read_json(self.result)
+            data = read_json(file, foreign=True)
             return AttemptResult.from_json(data) if data else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            aside = self.result.with_name("result.unreadable.json")
-            logger.error("%s cannot be read and is put aside as %s: %r", self.result, aside.name, error)
-            self.result.replace(aside)
+            aside = file.with_name("result.unreadable.json")
+            logger.error("%s cannot be read and is put aside as %s: %r", file, aside.name, error)
+            file.replace(aside)
             return None
 
     def write_operators(self, operators: Mapping[str, Any]) -> None:
-        write_json(self.root / "operators.json", dict(operators), durable=False)
+        write_json(self.operators, dict(operators), durable=False)
 
     def read_operators(self) -> dict[str, Any]:
         """Empty when there is nothing that could be understood: it only tells more about a job that is done."""
         try:
-            found = read_json(self.root / "operators.json")
+            found = read_json(self.operators, foreign=True)
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}

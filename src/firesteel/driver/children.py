@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.driver import foreign_files
+from firesteel.driver.claim import NOT_MINE
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
 from firesteel.sandbox.rules import Sandbox
@@ -162,21 +163,25 @@ def _live(line: socket.socket | None, spawn: dict[str, Any], inherited: Iterable
 def _do(spawn: dict[str, Any]) -> int:
     """Point the output to the task's files, and run it."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
-        target = os.open(spawn[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # An earlier driver of the same attempt may have left a link there, and this one is not confined yet.
+        target = os.open(spawn[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         os.dup2(target, fd)
         os.close(target)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
     os.chdir(spawn["cwd"])
+    tasks = importlib.import_module("firesteel.driver.tasks")
+    task, args = spawn["task"], spawn["args"]
+    if task in tasks.TAKING and not tasks.TAKING[task](args):
+        return NOT_MINE
     sandbox = Sandbox.from_json(spawn["sandbox"]) if spawn.get("sandbox") else None
     if sandbox is not None and not spawn.get("reusable"):
         landlock.enter(sandbox)
     os.environ.update(spawn.get("env", {}))
     for name in spawn.get("unset", ()):
         os.environ.pop(name, None)
-    tasks = importlib.import_module("firesteel.driver.tasks")
     with foreign_files.confined_to(sandbox if spawn.get("reusable") else None):
-        code: int = tasks.TASKS[spawn["task"]](spawn["args"])
+        code: int = tasks.TASKS[task](args)
     return code
 
 

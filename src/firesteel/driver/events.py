@@ -73,7 +73,7 @@ class LineTail:
     def new(self) -> str:
         """Whole lines that were not read yet, up to a bounded size; empty when there are none."""
         try:
-            with open_plain(self._path) as f:
+            with open_plain(self._path, os.O_NOFOLLOW) as f:
                 found = os.fstat(f.fileno())
                 if self._inode and found.st_ino != self._inode:
                     if rest := self._rest_of_previous():
@@ -90,7 +90,7 @@ class LineTail:
 
     def _rest_of_previous(self) -> str:
         try:
-            with open_plain(previous(self._path)) as f:
+            with open_plain(previous(self._path), os.O_NOFOLLOW) as f:
                 return self._read(f) if os.fstat(f.fileno()).st_ino == self._inode else ""
         except (FileNotFoundError, NotAPlainFileError):
             return ""

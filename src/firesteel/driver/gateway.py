@@ -24,6 +24,8 @@ from firesteel.files import private_dir, tail
 from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.sandbox.rules import Sandbox
 
+_PIPE = "stdin"
+
 
 @dataclass(slots=True)
 class Gateway:
@@ -61,7 +63,7 @@ def start_gateway(
 ) -> Gateway:
     """Start a JVM that waits for a PySpark program. Returns at once; `connection` waits for it."""
     work = private_dir(home / WORK)
-    pipe = home / "stdin"
+    pipe = home / _PIPE
     os.mkfifo(pipe, 0o600)
     # Read-write, so that opening does not wait for a reader. The JVM is given its end open, so that it never waits for a
     # writer either, whenever we die.
@@ -108,6 +110,11 @@ def start_gateway(
         os.close(keep_alive)
         raise EngineStartError("the JVM of the classic driver ended at once", tail(log_of(home)))
     return Gateway(home, process, keep_alive)
+
+
+def writable(home: Path) -> tuple[Path, ...]:
+    """What a JVM that is confined, and its driver, write to in `home`. The rest of it is ours: by its pid the JVM is ended."""
+    return (home / WORK, home / _PIPE)
 
 
 def connection_file(home: Path) -> Path:
@@ -160,7 +167,7 @@ def take(home: Path, timeout: float = 60.0) -> None:
     """In the driver: keep the JVM alive from here on, and let PySpark find it."""
     try:
         # Without waiting: when the one who started the JVM died before we came, the JVM is gone, and nobody reads.
-        _HELD.append(os.open(home / "stdin", os.O_WRONLY | os.O_NONBLOCK))
+        _HELD.append(os.open(home / _PIPE, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
         raise EngineStartError("the JVM of the classic driver is gone", tail(log_of(home))) from error
     port, secret = connection(home, written_process(home), timeout)

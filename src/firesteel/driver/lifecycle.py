@@ -28,7 +28,7 @@ def write_intent(directory: AttemptDirectory, spec: AttemptSpec) -> bool:
 
 def is_over(directory: AttemptDirectory) -> bool:
     """The attempt has a result, was called off, or its driver is gone."""
-    if directory.result.exists() or directory.cancel_request.exists():
+    if directory.has_result or directory.cancel_request.exists():
         return True
     driver = directory.read_driver()
     return driver is not None and not driver.alive
@@ -40,7 +40,7 @@ def call_off(directory: AttemptDirectory, guard: Callable[[], None]) -> bool:
     The mark first, then the guard: who was stopped before the mark finds out here that it may not act, and takes the mark
     back; who is stopped after it has said for all to see what it was about to do.
     """
-    if directory.result.exists():
+    if directory.has_result:
         guard()
         return False
     private_dir(directory.root)

@@ -38,6 +38,7 @@ class DriverProcess:
     """A process that is at a task. One that was `reusable` may be at another one when `exited` is known."""
 
     process: ProcessIdentity
+    reusable: bool = False
     exited: Future[DriverExit] = field(default_factory=Future)
 
 
@@ -151,7 +152,7 @@ class DriverPool:
             raise FiresteelError(f"the driver parent process did not answer within {timeout:g} s") from None
         if "error" in found:
             raise FiresteelError(f"cannot start a driver process: {found['error']}")
-        driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]))
+        driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]), reusable)
         with self._lock:
             early = self._early.pop(number, None)
             if early is None:

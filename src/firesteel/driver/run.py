@@ -18,7 +18,6 @@ from firesteel.driver.artifacts import resolve_by
 from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
 from firesteel.driver.bell import ring
 from firesteel.driver.cancel import Cancelled, CancelSwitch
-from firesteel.driver.claim import NOT_MINE
 from firesteel.driver.failure import classify
 from firesteel.driver.harvest_budget import book_of, worth_counting
 from firesteel.driver.places import vertex_of
@@ -43,14 +42,18 @@ TIDY_SECONDS = 10.0
 """How long a driver may tidy up after its result is written: an engine that hangs must not keep it."""
 
 
+def take(args: dict[str, Any]) -> bool:
+    """Become the driver of the attempt. Before the process is confined: code of users cannot write what is written here."""
+    me = ProcessIdentity.of(os.getpid())
+    assert me is not None
+    return AttemptDirectory(Path(args["directory"])).take(me)
+
+
 def main(args: dict[str, Any]) -> int:
+    """After `take`."""
     directory = AttemptDirectory(Path(args["directory"]))
     # A Ctrl-C reaches the whole terminal; what it means for a job is decided by the one who shows it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    me = ProcessIdentity.of(os.getpid())
-    assert me is not None
-    if not directory.take(me):
-        return NOT_MINE
     log = EventLog(directory.events)
     cancel = CancelSwitch()
     work = _Work(directory, log)
@@ -188,7 +191,7 @@ def _end_work(
         # Nothing was started but what the engine has just refused, and told us so: there is nothing to look for.
         with contextlib.suppress(Exception):
             session.release()
-            directory.released.touch(mode=0o600)
+            directory.released_by_driver.touch(mode=0o600)
         return
     if compiled is not None:
         session.interrupt()
@@ -197,7 +200,7 @@ def _end_work(
     with contextlib.suppress(Exception):
         operations = [spec.ids.operation_id(sink.name) for sink in spec.graph.sinks]
         if end_sessions(spec.engine, {spec.ids.session_id: session}, operations):
-            directory.released.touch(mode=0o600)
+            directory.released_by_driver.touch(mode=0o600)
         else:
             sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
 
@@ -238,7 +241,7 @@ def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, director
     if ending is interactive.SessionEnd.IDLE:
         with contextlib.suppress(Exception):
             if end_sessions(spec.engine, {spec.ids.session_id: session}, ()):
-                directory.released.touch(mode=0o600)
+                directory.released_by_driver.touch(mode=0o600)
     result = AttemptResult(AttemptState.FINISHED, ended_at=time.time(), note=ending.value)
     return _record(directory, log, result)
 

@@ -48,10 +48,10 @@ def run_connect(program: Script, spec: AttemptSpec, engine: EngineRecord, direct
             released = _release(ConnectSession)
             sessions = directory.session_ids(spec.ids)
             if end_leftovers(engine, sessions, ()) and released:
-                directory.released.touch(mode=0o600)
+                directory.released_by_driver.touch(mode=0o600)
         raise
     if _release(ConnectSession):
-        directory.released.touch(mode=0o600)
+        directory.released_by_driver.touch(mode=0o600)
 
 
 def run_classic(program: Script, spec: AttemptSpec, home: Path, directory: AttemptDirectory) -> None:

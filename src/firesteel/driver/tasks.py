@@ -15,6 +15,9 @@ TASKS: dict[str, Callable[[dict[str, Any]], int]] = {
     "train": training.main,
 }
 
+TAKING: dict[str, Callable[[dict[str, Any]], bool]] = {"attempt": run.take}
+"""What a process does before it is confined to its task. False: the task is another process's, or nobody's any more."""
+
 _LET_GO: dict[str, Callable[[], bool]] = {"attempt": run.let_go, "errand": errands.let_go}
 
 

@@ -69,8 +69,7 @@ async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str
     """Rows that are known once a batch job has succeeded."""
     if data["status"] != JobStatus.FINISHED or data["mode"] != "batch" or not data["attempt"]:
         return {}
-    events = context.logs.path(JobID(data["job_id"]), data["attempt"], "events")
-    return {} if events is None else await asyncio.to_thread(_rows, events.parent)
+    return await asyncio.to_thread(_rows, context.logs.directory(JobID(data["job_id"]), data["attempt"]))
 
 
 def _rows(directory: Path) -> dict[str, int]:

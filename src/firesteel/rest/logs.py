@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from firesteel.driver.attempt import OUTPUT
 from firesteel.files import NotAPlainFileError, open_plain
 from firesteel.types import JobID
 
@@ -22,12 +23,12 @@ LARGEST_JSON = 16 << 20
 """Bytes that are parsed in one go, which nothing else gets through meanwhile."""
 _ATTEMPTS = "attempts"
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-OPERATORS, RESULT = "operators.json", "result.json"
+OPERATORS, RESULT = f"{OUTPUT}/operators.json", f"{OUTPUT}/result.json"
 """What a driver wrote down of Spark's operators, and of the end of its attempt."""
 FILES = {
-    "stdout": "stdout.log",
-    "stderr": "stderr.log",
-    "events": "events.jsonl",
+    "stdout": f"{OUTPUT}/stdout.log",
+    "stderr": f"{OUTPUT}/stderr.log",
+    "events": f"{OUTPUT}/events.jsonl",
     "jvm": "jvm.log",
     "engine": "engine.log",
 }
@@ -93,10 +94,11 @@ def regular(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _parent(path: Path) -> Iterator[int]:
-    """The directory of a file, open. That of an attempt (`<job id>/attempts/<n>`) is the job's to change, so none of the
-    three is followed to elsewhere."""
+    """The directory of a file, open. That of an attempt (`<job id>/attempts/<n>`, and `output` in it) is the job's to change
+    where nothing confines it, so no part of it is followed to elsewhere."""
     parts = path.parent.parts
-    ours, theirs = (path.parents[3], parts[-3:]) if parts[-2:-1] == (_ATTEMPTS,) else (path.parent, ())
+    depth = next((n for n in (3, 4) if parts[-n + 1 : -n + 2] == (_ATTEMPTS,)), 0)
+    ours, theirs = path.parents[depth], parts[len(parts) - depth :]
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     parent = os.open(ours, flags)
     try:

@@ -18,6 +18,7 @@ from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ControlledCluster, ControlledNode, answers, leader_of, leading_node
 from firesteel_chaos.history import History
+from firesteel_chaos.sightings import over_since
 
 T = TypeVar("T")
 
@@ -126,7 +127,7 @@ class World:
         return [
             (job, directory, driver)
             for job, directory, driver in self.attempts()
-            if driver.alive and not (directory / "result.json").exists() and (wanted is None or job in wanted)
+            if driver.alive and over_since(directory) is None and (wanted is None or job in wanted)
         ]
 
     def driver(self, *loads: str) -> tuple[str, Path, ProcessIdentity]:

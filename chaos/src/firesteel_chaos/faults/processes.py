@@ -16,6 +16,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ControlledNode
 from firesteel_chaos.faults.model import NoTargetError, Strike, World, fault
 from firesteel_chaos.faults.nodes import down
+from firesteel_chaos.sightings import over_since
 
 ZYGOTE = b"firesteel.driver.zygote"
 
@@ -157,7 +158,7 @@ def _end_unseen(world: World, strike: Strike, stack: contextlib.ExitStack) -> li
     running = world.drivers("batch", "script")
 
     def ended() -> list[Path] | None:
-        found = [d for _, d, driver in running if not driver.alive and (d / "result.json").exists()]
+        found = [d for _, d, driver in running if not driver.alive and over_since(d) is not None]
         return found or None
 
     try:

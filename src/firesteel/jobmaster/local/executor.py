@@ -272,7 +272,7 @@ class LocalAttemptExecutor:
             return
         # An earlier leader may have told of the end and died before the driver was gone.
         directory = self._processes.directory(attempt)
-        driver = await self._run(lambda: directory.read_driver() if directory.result.exists() else None)
+        driver = await self._run(lambda: directory.read_driver() if directory.has_result else None)
         if driver is not None and await self._run(lambda: driver.alive):
             await self._see_off(attempt, driver)
 
@@ -312,12 +312,11 @@ class LocalAttemptExecutor:
 
     def _stop(self, attempt: AttemptId) -> None:
         directory = self._processes.directory(attempt)
-        if directory.result.exists():
+        if directory.has_result:
             return
         private_dir(directory.root)
         directory.stop_request.touch(mode=0o600)
-        driver = directory.read_driver()
-        if driver is not None:
+        for driver in self._processes.at_work(attempt):
             driver.signal(signal.SIGUSR1)
 
     async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
@@ -423,7 +422,7 @@ class LocalAttemptExecutor:
             numbers = sorted(int(d.name) for d in root.iterdir() if d.name.isdecimal()) if root.is_dir() else []
             for number in numbers[:-keep]:
                 directory = self._processes.directory(AttemptId(job_id, number))
-                if directory.result.exists():
+                if directory.has_result:
                     shutil.rmtree(directory.root, ignore_errors=True)
 
         await self._run(remove)
@@ -448,7 +447,7 @@ class LocalAttemptExecutor:
 
 def _look(directory: AttemptDirectory, view: ProgressTail) -> tuple[bool, dict[str, Any]]:
     """Whether the attempt has its result, and how far it is."""
-    over = directory.result.exists()
+    over = directory.has_result
     found = view.look()
     return over, (found | _measured(directory) if over else found)
 
@@ -462,7 +461,7 @@ def _measured(directory: AttemptDirectory) -> dict[str, Any]:
 
 def _presence(directory: AttemptDirectory) -> Presence | None:
     """None when it has to be looked at again: a spec is there, and no sign of a driver."""
-    if directory.result.exists():
+    if directory.has_result:
         return Presence.ENDED
     if directory.driver.exists() or directory.cancel_request.exists() or holder(directory.root) is not None:
         return Presence.RUNNING

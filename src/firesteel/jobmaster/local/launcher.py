@@ -8,7 +8,7 @@ from pathlib import Path
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.driver.bell import bells
-from firesteel.driver.gateway import Gateway, start_gateway
+from firesteel.driver.gateway import Gateway, start_gateway, writable
 from firesteel.driver.lifecycle import write_intent
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
@@ -46,8 +46,8 @@ class AttemptLauncher:
         gateway: Gateway | None = None
         try:
             cwd = Path(wished) if wished and Path(wished).is_dir() else private_dir(self._work(attempt))
-            sandbox = self._sandbox(deployment, directory, reusable=reusable)
             spec = self._spec(deployment, directory)
+            sandbox = self._sandbox(deployment, directory, spec, reusable=reusable)
             if not write_intent(directory, spec):
                 return
             engine_log.begin(spec.engine, self._engines(spec.engine), directory)
@@ -100,18 +100,22 @@ class AttemptLauncher:
     def _policy(self) -> SandboxPolicy | None:
         return sandbox_policy(self._configuration)
 
-    def _sandbox(self, deployment: Deployment, directory: AttemptDirectory, *, reusable: bool) -> Sandbox | None:
-        """A driver that runs no code of users is confined where it opens what a caller names, and reaches all else."""
+    def _sandbox(
+        self, deployment: Deployment, directory: AttemptDirectory, spec: AttemptSpec, *, reusable: bool
+    ) -> Sandbox | None:
+        """A driver that runs no code of users is confined where it opens what a caller names, and reaches all else. Another
+        reads the directory of its attempt, and writes what is its own there (S44)."""
         policy, owner = self._policy, deployment.owner
         if policy is None:
             return None
         if reusable:
             return policy.task(owner)
         job = self._processes.root / deployment.attempt.job_id
+        jvm = writable(Path(spec.gateway)) if spec.gateway is not None else ()
         return policy.driver(
             owner,
             shown=(directory.root, job / "artifacts", bells(self._processes.root)),
-            own=(directory.root, private_dir(self._work(deployment.attempt))),
+            own=(directory.output, private_dir(self._work(deployment.attempt)), *jvm),
         )
 
     def _work(self, attempt: AttemptId) -> Path:

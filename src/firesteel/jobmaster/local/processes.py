@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from pathlib import Path
 
 from firesteel.config import Configuration
 from firesteel.driver.attempt import AttemptDirectory
+from firesteel.driver.claim import NOT_MINE, holder
 from firesteel.driver.gateway import Gateway, end_jvms
 from firesteel.driver.lifecycle import kill
 from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.files import private_dir
 from firesteel.processes import ProcessIdentity, group_of
 from firesteel.types import AttemptId
+
+logger = logging.getLogger(__name__)
 
 
 class AttemptProcesses:
@@ -67,11 +71,37 @@ class AttemptProcesses:
         directory = self.directory(attempt)
         if directory.root.is_dir():
             directory.dismissal.touch(mode=0o600)
-        known = {directory.read_driver()}
+        return [(d, group_of(d)) for d in self.at_work(attempt)]
+
+    def driver(self, attempt: AttemptId, *, claimed: bool = False) -> ProcessIdentity | None:
+        """Who took the attempt, alive or not; None when nobody did. `claimed`: the caller holds the claim itself.
+
+        One that was forked here is known from its parent, whatever the file says.
+        """
+        named = self.directory(attempt).read_driver(claimed=claimed)
         child = self.drivers.get(attempt)
-        if child is not None and not directory.result.exists():
+        return child.process if named is not None and child is not None and _for_life(child) else named
+
+    def at_work(self, attempt: AttemptId) -> list[ProcessIdentity]:
+        """The live processes that are at the attempt: those that signals may go to (S44).
+
+        One that was forked here is known from its parent. Another is named by a file, which code of a job that is not confined
+        could have written: the kernel has to say the same of it, by the lock that it holds. Where nobody holds the lock, a
+        program has closed all its descriptors.
+        """
+        directory = self.directory(attempt)
+        known = set()
+        child = self.drivers.get(attempt)
+        if child is not None and not child.exited.done() and not (child.reusable and directory.has_result):
             known.add(child.process)  # it may not have taken the attempt yet
-        return [(d, group_of(d)) for d in known if d is not None and d.alive]
+        named = directory.read_driver()
+        if named is not None and named not in known and named.alive:
+            held_by = holder(directory.root)
+            if named.pid == held_by or (held_by is None and (child is None or not _for_life(child))):
+                known.add(named)
+            else:
+                logger.error("%s names process %d, which is not at the attempt", directory.driver, named.pid)
+        return [d for d in known if d.alive]
 
     def end_drivers(self, attempt: AttemptId, grace: float = 0.0) -> None:
         """End who is still at an attempt that has its result, or was called off."""
@@ -94,3 +124,8 @@ class AttemptProcesses:
         if child is not None and self.drivers.get(attempt) is child:
             del self.drivers[attempt]
             self.drop_gateway(attempt, grace=0)
+
+
+def _for_life(child: DriverProcess) -> bool:
+    """Whether `child` stays at its attempt until it ends, and was not turned away from it."""
+    return not child.reusable and not (child.exited.done() and child.exited.result().status == NOT_MINE)

@@ -43,7 +43,7 @@ class AttemptSettling:
     def check_is_here(self, attempt: AttemptId) -> None:
         """A driver of another host is not dead because no such process is here."""
         directory = self._processes.directory(attempt)
-        if directory.result.exists():
+        if directory.has_result:
             return
         if (host := self._whereabouts.elsewhere(directory.host(), seen=True)) is not None:
             raise AttemptElsewhereError(
@@ -69,7 +69,7 @@ class AttemptSettling:
         with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
             if not mine:
                 return None
-            driver = directory.read_driver(claimed=True)
+            driver = self._processes.driver(attempt, claimed=True)
             # The second look is for user code that closes all descriptors, and the lock with them.
             if driver is not None and driver.alive:
                 return None
@@ -91,12 +91,12 @@ class AttemptSettling:
         if result is None:
             with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
                 # Where no driver had been, one may have come; what it has begun is not ended yet.
-                if not mine or directory.read_driver(claimed=True) != driver:
+                if not mine or self._processes.driver(attempt, claimed=True) != driver:
                     return None
                 result = directory.read_result()
                 if result is None:
                     result = result_of(directory, driver, ending)
-                    directory.write_result(result)
+                    directory.decide(result)
         engine_log.end(directory, finished=result.state is AttemptState.FINISHED)
         self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
         return result
@@ -127,7 +127,7 @@ class AttemptSettling:
         directory = self._processes.directory(attempt)
         if not directory.root.is_dir():
             return
-        if not directory.result.exists():
+        if not directory.has_result:
             # What keeps a late driver from running this goes away below; a result takes its place.
             self.fence(attempt)
         elif (result := directory.read_result()) is not None and result.state is not AttemptState.FINISHED:
@@ -136,7 +136,8 @@ class AttemptSettling:
         self._processes.end_jvms(attempt, grace=3.0)
         shutil.rmtree(self._processes.root / attempt.job_id / "artifacts", ignore_errors=True)
         requests = (directory.stop_request, directory.cancel_request, directory.dismissal)
-        for file in (directory.spec, directory.driver, directory.released, directory.sessions, *requests):
+        marks = (directory.released, directory.released_by_driver, directory.sessions)
+        for file in (directory.spec, directory.driver, *marks, *requests):
             file.unlink(missing_ok=True)
         with claimed(directory.root) as mine:
             if mine:
@@ -153,7 +154,7 @@ class AttemptSettling:
         """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
         if not directory.driver.exists() or not directory.spec.exists():
             return
-        if directory.released.exists() and not last:
+        if (directory.released.exists() or directory.released_by_driver.exists()) and not last:
             return
         try:
             engine = directory.read_spec().engine
