@@ -22,6 +22,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, SparkIds, new_job_id
 
 CANARY = "fst_a-token-of-the-node"
+IDS = SparkIds(AttemptId(new_job_id(), 1), "alice", "s")
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +133,6 @@ READERS: dict[str, tuple[str, Callable[[AttemptDirectory], Any]]] = {
     "operators": ("operators.json", lambda d: d.read_operators()),
     "sessions": ("sessions.txt", lambda d: d.session_ids(IDS)),
 }
-IDS = SparkIds(AttemptId(new_job_id(), 1), "alice", "s")
 
 
 @pytest.mark.parametrize("reader", READERS)
