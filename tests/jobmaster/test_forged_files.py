@@ -54,14 +54,17 @@ def test_stranger_that_the_file_of_a_driver_names_gets_no_signal(
                         (directory.root / "driver.lock").unlink()
                     leader.executor._processes.drivers[attempt] = DriverProcess(driver)
                     taken(leader, attempt, stranger)
+                    waiting = asyncio.create_task(leader.executor.wait(attempt))
                     await getattr(leader.executor, asked)(attempt)
                     # SIGUSR1 ends a process that does not handle it: this is how it is seen to have come.
-                    assert driver.wait(20)
+                    assert await asyncio.to_thread(driver.wait, 20)
+                    ended = AttemptState.FAILED if asked == "stop" else AttemptState.CANCELED
+                    assert (await waiting).state is ended
+                    # All that may follow, also when nobody holds a handle of the driver any more.
+                    await leader.executor.cancel(attempt)
+                    assert (await leader.executor.fence(attempt)).state is ended
+                    await leader.executor.forget(attempt)
                     assert stranger.alive
-                if asked != "stop":
-                    result = directory.read_result()
-                    assert result is not None
-                    assert result.state is AttemptState.CANCELED
 
     asyncio.run(main())
 

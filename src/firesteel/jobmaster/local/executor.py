@@ -162,7 +162,7 @@ class LocalAttemptExecutor:
         deadline = time.monotonic() + settling.CLAIM_SECONDS
         while True:
             child = self._processes.drivers.get(attempt)
-            driver = child.process if child else await self._together.run(directory.read_driver)
+            driver = child.process if child else await self._together.run(partial(self._processes.driver, attempt))
             if driver is None and time.monotonic() < deadline and not await self._run(is_over, directory):
                 await asyncio.sleep(POLL_SECONDS)
                 continue
@@ -227,7 +227,7 @@ class LocalAttemptExecutor:
                 await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if told is not None and told.done():
                     return
-                if told is None and await self._together.run(self._processes.directory(attempt).read_driver) != driver:
+                if told is None and await self._together.run(partial(self._processes.driver, attempt)) != driver:
                     return
         finally:
             gone.cancel()
@@ -272,7 +272,7 @@ class LocalAttemptExecutor:
             return
         # An earlier leader may have told of the end and died before the driver was gone.
         directory = self._processes.directory(attempt)
-        driver = await self._run(lambda: directory.read_driver() if directory.has_result else None)
+        driver = await self._run(lambda: self._processes.driver(attempt) if directory.has_result else None)
         if driver is not None and await self._run(lambda: driver.alive):
             await self._see_off(attempt, driver)
 
@@ -434,6 +434,7 @@ class LocalAttemptExecutor:
         self._awaited.pop(attempt, None)
         self._seen_off.discard(attempt)
         await self._run(self._settling.forget, attempt)
+        self._processes.forked.pop(attempt, None)
 
     # -- small things ---------------------------------------------------------------------------------------------
 

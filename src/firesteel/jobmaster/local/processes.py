@@ -29,6 +29,8 @@ class AttemptProcesses:
         self._passed = configuration.driver.environment_pass
         self.drivers: dict[AttemptId, DriverProcess] = {}
         """Until their end was seen."""
+        self.forked: dict[AttemptId, ProcessIdentity] = {}
+        """Those of them that stayed at one attempt and whose end was seen, until the attempt is forgotten."""
         self.gateways: dict[AttemptId, Gateway] = {}
         self._lent = lent
         self._own: DriverPool | None = None
@@ -79,8 +81,11 @@ class AttemptProcesses:
         One that was forked here is known from its parent, whatever the file says.
         """
         named = self.directory(attempt).read_driver(claimed=claimed)
+        return None if named is None else self._forked(attempt) or named
+
+    def _forked(self, attempt: AttemptId) -> ProcessIdentity | None:
         child = self.drivers.get(attempt)
-        return child.process if named is not None and child is not None and _for_life(child) else named
+        return child.process if child is not None and _for_life(child) else self.forked.get(attempt)
 
     def at_work(self, attempt: AttemptId) -> list[ProcessIdentity]:
         """The live processes that are at the attempt: those that signals may go to (S44).
@@ -97,7 +102,7 @@ class AttemptProcesses:
         named = directory.read_driver()
         if named is not None and named not in known and named.alive:
             held_by = holder(directory.root)
-            if named.pid == held_by or (held_by is None and (child is None or not _for_life(child))):
+            if named.pid == held_by or (held_by is None and self._forked(attempt) is None):
                 known.add(named)
             else:
                 logger.error("%s names process %d, which is not at the attempt", directory.driver, named.pid)
@@ -122,6 +127,8 @@ class AttemptProcesses:
     def dismiss(self, attempt: AttemptId, child: DriverProcess | None) -> None:
         """Let go of a driver that has ended, unless another was started meanwhile."""
         if child is not None and self.drivers.get(attempt) is child:
+            if _for_life(child):
+                self.forked[attempt] = child.process
             del self.drivers[attempt]
             self.drop_gateway(attempt, grace=0)
 
