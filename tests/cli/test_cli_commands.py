@@ -294,6 +294,40 @@ def test_events_that_are_known(command: Command, fake: FakeCluster, node: Node) 
     assert told[-1] == {"kind": "state", "status": "FAILED", "job_id": ONE, "at": 1002.5}
 
 
+def test_story_of_a_job_says_why_and_under_which_leader(command: Command, fake: FakeCluster, node: Node) -> None:
+    chapters = [
+        {"at": 999.0, "status": "INITIALIZING", "cause": "submitted", "attempt": 0, "epoch": 0},
+        {"at": 1000.0, "status": "CREATED", "cause": "accepted", "attempt": 0, "epoch": 1},
+        {
+            "at": 1001.0,
+            "status": "RECONCILING",
+            "cause": "taken over by the leader of epoch 2",
+            "attempt": 1,
+            "epoch": 2,
+        },
+    ]
+    fake.add(ONE, story={"chapters": chapters, "left_out": 3})
+    said = command("events", "--story", ONE, "-m", node.address)
+    assert [" ".join(line.split()[2:]) for line in said.out.splitlines()] == [
+        "00000000 the first 3 states of the story are not kept",
+        "00000000 INITIALIZING submitted",
+        "00000000 CREATED epoch 1, accepted",
+        "00000000 RECONCILING attempt 1, epoch 2, taken over by the leader of epoch 2",
+    ]
+    told = command("events", "--story", ONE, "--json", "-m", node.address).lines
+    assert told[-1] == {"kind": "state", "job_id": ONE, **chapters[-1]}
+
+
+@pytest.mark.parametrize("arguments", [(), ("-f", ONE)], ids=["of no job", "and follow"])
+def test_story_is_that_of_one_job_and_of_the_past(
+    command: Command, fake: FakeCluster, node: Node, arguments: tuple[str, ...]
+) -> None:
+    fake.add(ONE)
+    said = command("events", "--story", *arguments, "-m", node.address)
+    assert said.code == 2
+    assert "--story needs a JOB, and goes without --follow" in said.err
+
+
 def test_events_of_a_job_end_with_it(command: Command, fake: FakeCluster, node: Node) -> None:
     told = [
         snapshot(ONE),

@@ -51,6 +51,7 @@ from firesteel.jobmaster.machine import (
     step,
 )
 from firesteel.jobmaster.restart import REMEMBERED, RestartHistory, remembered, restart_delay
+from firesteel.jobmaster.story import Chapter, Story
 from firesteel.status import TRANSITIONS, JobStatus
 
 S = JobStatus
@@ -416,7 +417,7 @@ def first_event(r: random.Random, job: JobState) -> Event:
 
 def lasting(record: dict[str, object]) -> dict[str, object]:
     """A record without the times of its statuses, which are for people to look at."""
-    return {k: v for k, v in record.items() if k != "timestamps"}
+    return {k: v for k, v in record.items() if k not in ("timestamps", "story")}
 
 
 def walk(seed: int) -> JobStatus:
@@ -505,7 +506,7 @@ def test_what_changes_the_record_is_persisted_before_anything_happens_outside(be
 
 # -- the record -------------------------------------------------------------------------------------------------------
 
-NOT_DURABLE = {"lost", "restart", "history_size", "status", "stopped", "pending"}
+NOT_DURABLE = {"lost", "epoch", "cause", "restart", "history_size", "status", "stopped", "pending"}
 
 
 def test_record_has_every_field_that_must_last() -> None:
@@ -534,6 +535,13 @@ def random_state(r: random.Random) -> JobState:
         cancel_requested=r.random() < 0.5,
         stop_requested=r.random() < 0.5,
         exceptions=tuple(entry() for _ in range(r.randrange(4))),
+        story=Story(
+            tuple(
+                Chapter(r.random() * 2e9, r.choice(list(JobStatus)), r.choice(["", "a cause"]), n, r.randrange(9))
+                for n in range(r.randrange(4))
+            ),
+            r.randrange(3),
+        ),
         timestamps={s.value: r.random() * 2e9 for s in JobStatus if r.random() < 0.5},
     )
 

@@ -237,6 +237,7 @@ def test_the_execution_graph_is_all_that_is_known(desk: Desk) -> None:
 
 READS = [
     "execution-graph",
+    "story",
     "events",
     "attempts",
     "attempts/1/logs/stdout",
@@ -253,6 +254,16 @@ def test_somebody_elses_job_looks_like_none(desk: Desk, path: str) -> None:
     answers = [desk.client(BOB).get(f"/jobs/{job}/{path}") for job in (ONE, TWO)]
     assert [a.status_code for a in answers] == [404, 404]
     assert answers[0].text.replace(ONE, "") == answers[1].text.replace(TWO, "")
+
+
+def test_the_story_of_a_job_is_for_those_who_see_the_job(desk: Desk) -> None:
+    put(desk, ONE, owner="alice")
+    answer = desk.client(ALICE).get(f"/jobs/{ONE}/story")
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert (told["job_id"], told["left_out"]) == (ONE, 0)
+    assert [(c["status"], c["cause"]) for c in told["chapters"]] == [("INITIALIZING", "submitted")]
+    assert desk.client(BOB).get(f"/v1/jobs/{ONE}/story").status_code == 404
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------

@@ -21,21 +21,27 @@ from firesteel.client.model import JobSummary
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
+_LEFT_OUT = "left-out"
 _FIRST = (JobStatus.INITIALIZING, JobStatus.RECONCILING, JobStatus.CREATED, JobStatus.RUNNING)
 
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the job ends.")
+@click.option("--story", is_flag=True, help="Each state that JOB entered, why, and under which leader.")
 @json_option
 @attached
-def events(cluster: Connection, job: str | None, follow: bool, as_json: bool) -> int:
+def events(cluster: Connection, job: str | None, follow: bool, story: bool, as_json: bool) -> int:
     """Print what is known to have happened to JOB, or of all jobs the state that each is in; with -f what happens from now on.
 
     With --json each line is an object.
     """
+    if story and (job is None or follow):
+        raise click.UsageError("--story needs a JOB, and goes without --follow")
     found: Iterable[JobEvent]
-    if job is None:
+    if story:
+        found = story_events(cluster.job(str(job)).details())
+    elif job is None:
         found = cluster.client.events() if follow else (state_of(j) for j in _by_change(cluster.client.jobs()))
         if follow and sys.stderr.isatty():
             click.echo("Listening to all jobs; Ctrl-C ends this.", err=True)
@@ -81,6 +87,15 @@ def past_events(details: Mapping[str, Any]) -> list[JobEvent]:
     return sorted(found, key=lambda e: (e.at, e.kind == "state", _order(e)))
 
 
+def story_events(details: Mapping[str, Any]) -> Iterator[JobEvent]:
+    """The story of a job, as its leaders wrote it."""
+    job_id, told = JobID(str(details["job_id"])), details.get("story") or {}
+    if told.get("left_out"):
+        yield JobEvent(_LEFT_OUT, job_id, float(details["submitted_at"]), {"count": told["left_out"]})
+    for chapter in told.get("chapters") or ():
+        yield JobEvent("state", job_id, float(chapter["at"]), {k: v for k, v in chapter.items() if k != "at"})
+
+
 def _order(event: JobEvent) -> int:
     """States that a job passed through in one moment, in the order in which they follow each other."""
     status = event.status
@@ -99,6 +114,9 @@ def _print(out: Console, event: JobEvent) -> None:
 
 
 def _words(event: JobEvent) -> Iterator[Text]:
+    if event.kind == _LEFT_OUT:
+        yield Text(f"the first {count(event.data['count'], 'state')} of the story are not kept", style="yellow")
+        return
     if event.kind == "lost":
         lost = event.data.get("count")
         yield Text(f"{count(lost, 'event') if isinstance(lost, int) else 'some events'} did not arrive", style="yellow")
@@ -114,5 +132,9 @@ def _words(event: JobEvent) -> Iterator[Text]:
         details.append(words)
     if event.failure is not None:
         details.append(str(event.failure))
+    if epoch := event.data.get("epoch"):
+        details.append(f"epoch {epoch}")
+    if cause := event.data.get("cause"):
+        details.append(str(cause))
     if details:
         yield plain(f"  {', '.join(details)}")

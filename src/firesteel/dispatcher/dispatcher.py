@@ -291,8 +291,10 @@ class Dispatcher(JobQuestions):
             return
         # Only now: an end that is not durable has not happened (I5).
         self._conclude(result)
-        latest = self._services.operations.latest_savepoint(job_id)
-        self._services.events.publish(end_event(result, savepoint=latest.savepoint if latest is not None else ""))
+        last, latest = runner.state.story.last, self._services.operations.latest_savepoint(job_id)
+        cause = last.cause if last is not None and last.status is result.status else "its result was found"
+        savepoint = latest.savepoint if latest is not None else ""
+        self._services.events.publish(end_event(result, savepoint=savepoint, cause=cause))
         logger.info("job %s: %s", job_id, result.status)
 
     async def _park(self, job_id: JobID, reason: str) -> None:

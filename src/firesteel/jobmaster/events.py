@@ -54,9 +54,18 @@ class JobEvent:
 
 
 def state_event(
-    job_id: JobID, status: JobStatus, at: float, *, attempt: int | None = None, failure: Failure | None = None
+    job_id: JobID,
+    status: JobStatus,
+    at: float,
+    *,
+    attempt: int | None = None,
+    failure: Failure | None = None,
+    cause: str = "",
 ) -> JobEvent:
+    """`cause`: see `jobmaster.story`."""
     data: dict[str, Any] = {"status": status.value}
+    if cause:
+        data["cause"] = cause
     if attempt:
         data["attempt"] = attempt
     if failure is not None:
@@ -64,12 +73,14 @@ def state_event(
     return JobEvent(STATE, job_id, at, data)
 
 
-def end_event(result: JobResult, *, savepoint: str = "") -> JobEvent:
+def end_event(result: JobResult, *, savepoint: str = "", cause: str = "") -> JobEvent:
     """The last event of a job. It says how the job ended in full, so that nobody has to ask for it.
 
     Row counts are not in it, which the driver reports a moment later, nor is a savepoint that is taken of a stopped stream.
     """
-    event = state_event(result.job_id, result.status, result.ended_at, attempt=result.attempts, failure=result.failure)
+    event = state_event(
+        result.job_id, result.status, result.ended_at, attempt=result.attempts, failure=result.failure, cause=cause
+    )
     known = {"attempt": result.attempts, "savepoint": savepoint}
     summary = {name: known[name] if name in known else getattr(result, name) for name in RESULT}
     return replace(event, data={**event.data, "result": summary})

@@ -13,6 +13,7 @@ from typing import Any
 from firesteel.jobgraph.model import Sink, inputs_of
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.jobmaster.past import attempts_make_sense, checkpoints_make_sense
+from firesteel.jobmaster.story import Chapter, Story, story_makes_sense
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
@@ -49,6 +50,7 @@ def execution_graph(
         "endpoint": state.endpoint,
         "started_at": state.started_at,
         "attempts": [asdict(a) for a in state.past.attempts],
+        "story": _story(submission, state, result).to_json(),
         "stopped": state.stopped or bool(result and result.stopped),
         "checkpoint": result.checkpoint if result else "",
         "resumes": submission.resumes,
@@ -95,9 +97,24 @@ def bare(result: JobResult) -> dict[str, Any]:
         "progress": {},
         "checkpoints": {},
         "attempts": [],
+        "story": Story((_end(result, 0),)).to_json(),
         "rows": {},
         "vertices": [],
     }
+
+
+def _story(submission: Submission, state: JobState, result: JobResult | None) -> Story:
+    """From the submission, which came before any JobMaster, to the result, which a later leader may have found."""
+    story = state.story
+    first = Chapter(submission.submitted_at, JobStatus.INITIALIZING, "submitted", 0, 0)
+    chapters = story.chapters if story.left_out else (first, *story.chapters)
+    if result is not None and (story.last is None or not story.last.status.terminal):
+        chapters = (*chapters, _end(result, state.epoch))
+    return Story(chapters, story.left_out)
+
+
+def _end(result: JobResult, epoch: int) -> Chapter:
+    return Chapter(result.ended_at, result.status, "its result was found", result.attempts, epoch)
 
 
 def _exception(entry: ExceptionEntry) -> dict[str, Any]:
@@ -156,4 +173,5 @@ def makes_sense(data: Mapping[str, Any], job_id: str) -> bool:
         and isinstance(data["progress"].get("sinks", {}), dict)
         and attempts_make_sense(data.get("attempts", []))
         and checkpoints_make_sense(data.get("checkpoints", {}))
+        and ("story" not in data or story_makes_sense(data["story"]))
     )

@@ -20,6 +20,7 @@ from firesteel.jobgraph.model import Restart
 from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.past import NO_PAST, Past, PastAttempt
 from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, remembered, restart_delay
+from firesteel.jobmaster.story import NO_STORY, Chapter, Story
 from firesteel.status import TRANSITIONS, JobStatus
 
 # -- state ----------------------------------------------------------------------------------------------------------
@@ -76,8 +77,14 @@ class JobState:
     exceptions: tuple[ExceptionEntry, ...] = ()
     timestamps: Mapping[str, float] = field(default_factory=dict)
     """When each status was last entered."""
+    story: Story = NO_STORY
+    """Each status that was entered, in order, and why."""
 
     # -- not durable --
+    epoch: int = 0
+    """Of the leader that looks after the job."""
+    cause: str = ""
+    """Why the step is taken that is being taken; empty between steps."""
     status: JobStatus = JobStatus.INITIALIZING
     stopped: bool = False
     """The result is that of a stop that was asked for."""
@@ -107,6 +114,7 @@ class JobState:
             "stop_requested": self.stop_requested,
             "exceptions": [e.to_json() for e in self.exceptions],
             "timestamps": dict(self.timestamps),
+            "story": self.story.to_json(),
         }
 
     @staticmethod
@@ -130,6 +138,14 @@ class JobState:
             stop_requested=data["stop_requested"],
             exceptions=tuple(ExceptionEntry.from_json(e) for e in data["exceptions"]),
             timestamps=data["timestamps"],
+            story=Story.from_json(data["story"]) if "story" in data else NO_STORY,
+        )
+
+    def taken_over(self, epoch: int, now: float) -> JobState:
+        """With the leader of `epoch`, who found the job in the store."""
+        state = replace(self, epoch=epoch)
+        return replace(
+            state, story=_told(state, JobStatus.RECONCILING, f"taken over by the leader of epoch {epoch}", now)
         )
 
 
@@ -322,10 +338,15 @@ class IllegalTransitionError(Exception):
 # -- the machine ----------------------------------------------------------------------------------------------------
 
 
-def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - one branch per event
+def step(state: JobState, event: Event, now: float) -> Step:
     """What an event means for the job. An event that comes too late to mean anything changes nothing."""
     if state.status.terminal:
         return state, ()
+    after, instructions = _step(replace(state, cause=cause_of(event)), event, now)
+    return replace(after, cause=""), instructions
+
+
+def _step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - one branch per event
     match event:
         case Started():
             return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
@@ -375,8 +396,59 @@ def step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 - 
 
 def _enter(state: JobState, status: JobStatus, now: float) -> JobState:
     if status not in TRANSITIONS[state.status]:
-        raise IllegalTransitionError(f"{state.status} → {status}")
-    return replace(state, status=status, timestamps={**state.timestamps, status.value: now})
+        raise IllegalTransitionError(f"{state.status} → {status}: {state.cause}")
+    story = _told(state, status, state.cause, now)
+    return replace(state, status=status, timestamps={**state.timestamps, status.value: now}, story=story)
+
+
+def _told(state: JobState, status: JobStatus, cause: str, now: float) -> Story:
+    return state.story.after(Chapter(now, status, cause, state.attempt, state.epoch))
+
+
+def cause_of(event: Event) -> str:  # noqa: PLR0912 - one branch per event
+    """What an event is, in the story of the job. Nothing that user code could have written is repeated here."""
+    match event:
+        case Started():
+            return "accepted"
+        case Recovered():
+            return _PRESENCES[event.presence] + (
+                ", its engine was gone" if event.presence and not event.has_slot else ""
+            )
+        case FoundElsewhere():
+            return "its attempt is of another host"
+        case SlotGranted():
+            return f"slot on engine {event.engine_id}" if event.engine_id else "slot for a JVM of its own"
+        case SlotRefused():
+            return f"no slot: {event.failure.kind}"
+        case Deployed():
+            return f"attempt {event.attempt} was started"
+        case DeployFailed():
+            return f"attempt {event.attempt} could not be started: {event.failure.kind}"
+        case AttemptEnded():
+            failed = event.result.failure
+            return f"attempt {event.attempt} {event.result.state.value.lower()}" + (
+                f": {failed.kind}" if failed else ""
+            )
+        case EngineLost():
+            return f"the engine of attempt {event.attempt} was lost"
+        case Fenced():
+            return f"attempt {event.attempt} was fenced"
+        case RestartDue():
+            return "the delay before the restart was over"
+        case CancelRequested():
+            return "a cancel was requested"
+        case StopRequested():
+            return "a stop was requested"
+        case _:
+            assert_never(event)
+
+
+_PRESENCES = {
+    None: "no attempt was under way",
+    Presence.RUNNING: "its attempt was found running",
+    Presence.ENDED: "its attempt was found ended",
+    Presence.ABSENT: "its attempt was not found",
+}
 
 
 def _recovered(state: JobState, event: Recovered, now: float) -> Step:

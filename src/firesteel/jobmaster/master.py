@@ -104,9 +104,9 @@ class JobMaster:
         restart = submission.graph.settings.restart
         self.submission = submission
         self.state = (
-            JobState.of_record(restart, services.history_size, record)
+            JobState.of_record(restart, services.history_size, record).taken_over(services.epoch, services.now())
             if record is not None
-            else JobState(restart, services.history_size)
+            else JobState(restart, services.history_size, epoch=services.epoch)
         )
         self._known = record is not None
         self._services = services
@@ -419,7 +419,15 @@ class JobMaster:
         if not state.status.terminal:
             failure = state.pending.failure if state.pending else None
             now = self._services.now()
-            event = state_event(self.submission.job_id, state.status, now, attempt=state.attempt, failure=failure)
+            last = state.story.last
+            event = state_event(
+                self.submission.job_id,
+                state.status,
+                now,
+                attempt=state.attempt,
+                failure=failure,
+                cause=last.cause if last is not None else "",
+            )
             self._services.events.publish(event)
 
     def _hold(self, slot: Slot, number: int) -> None:

@@ -91,7 +91,7 @@ class JobManagerRunner:
         """What may be told of the job before it has its result: an end that is not durable has not happened (I5)."""
         state = self.state
         before = _BEFORE_THE_END.get(state.status)
-        return replace(state, status=before) if before is not None else state
+        return state if before is None else replace(state, status=before, story=state.story.before_the_end())
 
     @property
     def stopping(self) -> bool:

@@ -71,6 +71,20 @@ ClusterStatusAnswer = TypedDict(
 )
 
 
+class ChapterAnswer(TypedDict):
+    at: float
+    status: str
+    cause: str
+    attempt: int
+    epoch: int
+
+
+class StoryAnswer(TypedDict):
+    job_id: str
+    chapters: list[ChapterAnswer]
+    left_out: int
+
+
 class HandOverAnswer(TypedDict):
     leader: Leader
     """Whoever leads now, and gives it away."""
@@ -177,6 +191,13 @@ def _leader(leader: LeaderInformation | None) -> Leader | None:
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+@jobs.get("/jobs/{jobid}/story", response_model=StoryAnswer, summary="Each state that a job entered, and why")
+async def story(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
+    """In order and across leaders, whose epochs it names. `left_out` counts chapters that were before the first one."""
+    job = await context.gateway.request_job(caller.read(job_id))
+    return answer({"job_id": job_id, **job.get("story", {"chapters": [], "left_out": 0})})
 
 
 @jobs.get("/jobs/{jobid}/execution-graph", response_model=dict[str, Any], summary="All that is known of a job")

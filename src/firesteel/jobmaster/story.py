@@ -1,0 +1,87 @@
+"""The story of a job: each state that it entered, when, why, in which attempt and under which leader. Pure.
+
+It is a part of the job's record, so it outlives leaders. A cause names what happened, never what user code said: messages of
+failures are in the exception history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.status import JobStatus
+
+MOST_CHAPTERS = 100
+"""A stream that is restarted for years has a story without end; the record of a job has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    at: float
+    status: JobStatus
+    """Which it entered."""
+    cause: str
+    attempt: int
+    """The last one that had begun by then; 0 before the first."""
+    epoch: int
+    """Of the leader."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "status": self.status.value,
+            "cause": self.cause,
+            "attempt": self.attempt,
+            "epoch": self.epoch,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Chapter:
+        return Chapter(data["at"], JobStatus(data["status"]), data["cause"], data["attempt"], data["epoch"])
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    chapters: tuple[Chapter, ...] = ()
+    left_out: int = 0
+    """Chapters before these, which are not kept."""
+
+    def after(self, chapter: Chapter) -> Story:
+        chapters = (*self.chapters, chapter)
+        return Story(chapters[-MOST_CHAPTERS:], self.left_out + max(0, len(chapters) - MOST_CHAPTERS))
+
+    @property
+    def last(self) -> Chapter | None:
+        return self.chapters[-1] if self.chapters else None
+
+    def before_the_end(self) -> Story:
+        """Without an end that is not durable, and so has not happened (I5)."""
+        ended = self.last is not None and self.last.status.terminal
+        return Story(self.chapters[:-1], self.left_out) if ended else self
+
+    def to_json(self) -> dict[str, Any]:
+        return {"chapters": [c.to_json() for c in self.chapters], "left_out": self.left_out}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Story:
+        return Story(tuple(Chapter.from_json(c) for c in data["chapters"]), data["left_out"])
+
+
+NO_STORY = Story()
+
+
+def story_makes_sense(data: object) -> bool:
+    """Whether it is what `Story.to_json` writes (S17)."""
+    if not isinstance(data, Mapping) or not isinstance(chapters := data.get("chapters"), Sequence):
+        return False
+    statuses = {s.value for s in JobStatus}
+    return isinstance(data.get("left_out"), int) and all(
+        isinstance(c, Mapping)
+        and isinstance(c.get("at"), int | float)
+        and c.get("status") in statuses
+        and isinstance(c.get("cause"), str)
+        and isinstance(c.get("attempt"), int)
+        and isinstance(c.get("epoch"), int)
+        for c in chapters
+    )
