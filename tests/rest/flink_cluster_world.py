@@ -39,7 +39,12 @@ def fill(desk: Desk, engine_id: str) -> None:
     directory = EngineDirectory(desk.context.directory)
     if not directory.log(engine_id).exists():
         record = EngineRecord(
-            engine_id, EngineSpec("local[2]"), "127.0.0.1", 1, ui_port=_spark_api(), ui_secret="c2VjcmV0"
+            engine_id,
+            EngineSpec("local[2]"),
+            "127.0.0.1",
+            1,
+            ui_port=_spark_api(),
+            ui_secret="eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",
         )
         directory.save(record)
         directory.log(engine_id).write_text("WARN\n")

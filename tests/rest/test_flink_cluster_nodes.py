@@ -299,7 +299,14 @@ class TestEngineThreads:
     def test_spark_tells_them(self, tmp_path: Path, spark_api: int) -> None:
         desk = Desk(tmp_path, self.ON)
         with_engine(desk)
-        record = EngineRecord("e1", EngineSpec("local[4]"), "127.0.0.1", 1, ui_port=spark_api, ui_secret="c2VjcmV0")
+        record = EngineRecord(
+            "e1",
+            EngineSpec("local[4]"),
+            "127.0.0.1",
+            1,
+            ui_port=spark_api,
+            ui_secret="eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",
+        )
         EngineDirectory(desk.context.directory).save(record)
         (info,) = desk.client(ADMIN).get("/taskmanagers/e1/thread-dump").json()["threadInfos"]
         assert info["threadName"] == "main"
@@ -309,7 +316,14 @@ class TestEngineThreads:
     def test_an_engine_that_does_not_tell(self, tmp_path: Path, port: int) -> None:
         desk = Desk(tmp_path, self.ON)
         with_engine(desk)
-        record = EngineRecord("e1", EngineSpec("local[4]"), "127.0.0.1", 1, ui_port=port, ui_secret="c2VjcmV0")
+        record = EngineRecord(
+            "e1",
+            EngineSpec("local[4]"),
+            "127.0.0.1",
+            1,
+            ui_port=port,
+            ui_secret="eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",
+        )
         EngineDirectory(desk.context.directory).save(record)
         answer = desk.client(ADMIN).get("/taskmanagers/e1/thread-dump")
         assert answer.status_code == 404
