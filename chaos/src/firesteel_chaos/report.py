@@ -11,7 +11,7 @@ from typing import Any
 from firesteel_chaos.history import Event
 from firesteel_chaos.invariants import TABLE, Violation
 from firesteel_chaos.invariants.growth import MEASURES, Change, Life, long_lives, store_rows
-from firesteel_chaos.invariants.model import Bounds, Story
+from firesteel_chaos.invariants.model import Bounds, ClusterStory
 
 LOOKED_FOR = 30.0
 """A gap that began so long after a fault is not that fault's."""
@@ -142,7 +142,7 @@ class Report:
 
 
 def summary(events: Sequence[Event], violations: Sequence[Violation]) -> Report:
-    story = Story(events)
+    story = ClusterStory(events)
     rounds = story.by_kind["round"]
     return Report(
         seconds=round(story.end, 1),
@@ -180,7 +180,7 @@ def _number(item: tuple[str, int]) -> tuple[int, str]:
     return (int(digits) if digits.isdigit() else 99, item[0])
 
 
-def _first_named(story: Story) -> dict[int, float]:
+def _first_named(story: ClusterStory) -> dict[int, float]:
     """When each epoch was first heard of."""
     first: dict[int, float] = {}
     for event in sorted((*story.by_kind["leader"], *story.by_kind["store"]), key=lambda e: e.at):
@@ -189,13 +189,13 @@ def _first_named(story: Story) -> dict[int, float]:
     return first
 
 
-def _adopted(story: Story) -> int:
+def _adopted(story: ClusterStory) -> int:
     begins = sorted(_first_named(story).values())[1:]
     spans = [s for j in story.jobs.values() for s in j.drivers]
     return sum(1 for at in begins for s in spans if s.seen < at < s.ended)
 
 
-def _gaps(story: Story) -> list[float]:
+def _gaps(story: ClusterStory) -> list[float]:
     gaps: list[float] = []
     lost: float | None = None
     for event in story.by_kind["reach"]:
@@ -207,7 +207,7 @@ def _gaps(story: Story) -> list[float]:
     return gaps
 
 
-def _elections(story: Story) -> list[float]:
+def _elections(story: ClusterStory) -> list[float]:
     """From a fault to the next new epoch that a node names, if that fault brought one about."""
     named: dict[int, float] = {}
     for event in story.by_kind["leader"]:

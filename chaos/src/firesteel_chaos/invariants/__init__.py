@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from firesteel_chaos.history import Event
 from firesteel_chaos.invariants import attempts, cleanup, growth, leadership, results, submissions
-from firesteel_chaos.invariants.model import Bounds, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ClusterStory, Violation
 
 __all__ = ["TABLE", "Bounds", "Invariant", "Violation", "check"]
 
-Check = Callable[[Story, Bounds], Iterator[Violation]]
+Check = Callable[[ClusterStory, Bounds], Iterator[Violation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ TABLE: tuple[Invariant, ...] = (
 
 def check(events: Sequence[Event], *, bounds: Bounds | None = None) -> list[Violation]:
     """What was violated, in the order of time."""
-    story, bounds = Story(events), bounds or Bounds()
+    story, bounds = ClusterStory(events), bounds or Bounds()
     found = [v for i in TABLE if i.check is not None for v in i.check(story, bounds) if _counts(story, v, bounds)]
     found += [
         Violation(event.get("invariant") or "?", event.get("job"), str(event["what"]), event.at)
@@ -122,7 +122,7 @@ KNOWLEDGE = frozenset({"I1", "I5", "I13", "I19", "I26"})
 """What must be known of a job for as long as the cluster remembers it, and no longer."""
 
 
-def _counts(story: Story, violation: Violation, bounds: Bounds) -> bool:
+def _counts(story: ClusterStory, violation: Violation, bounds: Bounds) -> bool:
     """Faults make jobs of their own: records that are damaged on purpose, files of jobs that never were."""
     if violation.job is None or violation.job not in story.jobs:
         return True

@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import TERMINAL, Bounds, ObservedJob, Story, Violation, pairs
+from firesteel_chaos.invariants.model import TERMINAL, Bounds, ClusterStory, ObservedJob, Violation, pairs
 
 _CLOCKS = 0.05
 """Two clocks that tell the same time agree to this."""
 
 
-def i2(story: Story, _: Bounds) -> Iterator[Violation]:
+def i2(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         for first, second in pairs(sorted(job.drivers, key=lambda s: (s.attempt, s.seen))):
             # Both were seen at work in the same look: by `seen`, not by `taken`, which nobody else saw.
@@ -24,7 +24,7 @@ def i2(story: Story, _: Bounds) -> Iterator[Violation]:
                 yield Violation("I2", job.job, "its program ran twice at the same time", after["began"])
 
 
-def i8(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i8(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         runs: dict[int, dict[str, str]] = {}
         for query in job.queries:
@@ -40,7 +40,7 @@ def i8(story: Story, bounds: Bounds) -> Iterator[Violation]:
         yield from _without_reason(story, job, bounds)
 
 
-def _without_reason(story: Story, job: ObservedJob, bounds: Bounds) -> Iterator[Violation]:
+def _without_reason(story: ClusterStory, job: ObservedJob, bounds: Bounds) -> Iterator[Violation]:
     """A further attempt has a reason: a failure that was planned, or a fault that harms attempts."""
     planned = int(job.plan.get("failures") or 0)
     began = _began(job)
@@ -70,7 +70,7 @@ def _began(job: ObservedJob) -> dict[int, float]:
     return began
 
 
-def i10(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i10(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         acked = job.acked("cancel")
         if acked is None:
@@ -95,7 +95,7 @@ def i10(story: Story, bounds: Bounds) -> Iterator[Violation]:
                 yield Violation("I10", job.job, f"was cancelled and is {call.value.get('status')}", call.answered)
 
 
-def i11(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i11(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     """Counted by the programs themselves, which no failover makes forget."""
     for job in story.jobs.values():
         if job.load != "script" or "failures" not in job.plan or not job.runs:
@@ -121,7 +121,7 @@ def i11(story: Story, bounds: Bounds) -> Iterator[Violation]:
             yield Violation("I11", job.job, text, results[-1].answered)
 
 
-def i22(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i22(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     """A driver that is gone is not shown as running for long."""
     for job in story.jobs.values():
         if not job.drivers:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 
 from firesteel_chaos.history import Event
-from firesteel_chaos.invariants.model import Bounds, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ClusterStory, Violation
 
 ENGINE_SECONDS = 30.0
 """An ex-leader may have started an engine in its last moment; it is found and used, or ended when nobody needs it."""
 
 
-def i12(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i12(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     for event in story.by_kind["left"]:
         yield Violation("I12", event.get("job"), f"left behind: {event['what']}", event.at)
     for job in story.jobs.values():
@@ -34,7 +34,7 @@ def i12(story: Story, bounds: Bounds) -> Iterator[Violation]:
                 yield Violation("I12", job.job, f"has ended, and its driver {span.process[0]} works on", due)
 
 
-def i13(story: Story, _: Bounds) -> Iterator[Violation]:
+def i13(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for event in story.by_kind["savepoint"]:
         if not event["present"]:
             yield Violation("I13", event["job"], f"its savepoint {event['path']} is gone or not whole", event.at)
@@ -47,7 +47,7 @@ def i13(story: Story, _: Bounds) -> Iterator[Violation]:
                 break
 
 
-def i14(story: Story, _: Bounds) -> Iterator[Violation]:
+def i14(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for call in story.calls:
         if call.what != "operation" or call.args.get("of") != "stop" or call.job is None:
             continue
@@ -69,7 +69,7 @@ def i14(story: Story, _: Bounds) -> Iterator[Violation]:
             yield Violation("I14", job.job, f"could not go on from the savepoint {restore}", failed[0].answered)
 
 
-def i15(story: Story, _: Bounds) -> Iterator[Violation]:
+def i15(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         for output in job.outputs:
             wrong = [f"{output[k]} {k}" for k in ("missing", "repeated", "strange") if output.get(k)]
@@ -81,7 +81,7 @@ def i15(story: Story, _: Bounds) -> Iterator[Violation]:
             yield Violation("I15", job.job, "is FINISHED, and nobody could read its output", finished[-1].answered)
 
 
-def i21(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i21(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     """No more engines than are allowed."""
     if bounds.engines is None:
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from firesteel_chaos.history import Event
-from firesteel_chaos.invariants.model import Bounds, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ClusterStory, Violation
 
 MEASURES = ("rss_kb", "descriptors", "threads")
 
@@ -39,7 +39,7 @@ class Life:
     changes: dict[str, Change]
 
 
-def long_lives(story: Story, bounds: Bounds) -> list[Life]:
+def long_lives(story: ClusterStory, bounds: Bounds) -> list[Life]:
     """Of those that lived long enough to be judged."""
     seen: dict[int, list[Event]] = defaultdict(list)
     for event in story.by_kind["node"]:
@@ -55,7 +55,7 @@ def long_lives(story: Story, bounds: Bounds) -> list[Life]:
     return lives
 
 
-def store_rows(story: Story) -> dict[str, Change]:
+def store_rows(story: ClusterStory) -> dict[str, Change]:
     """How many rows of each kind there were while the load ran. It is the same all the time, so these should be too."""
     until = story.settled.at if story.settled is not None else story.end
     looks = [e for e in story.by_kind["store"] if e.get("rows") is not None and e.at <= until]
@@ -64,7 +64,7 @@ def store_rows(story: Story) -> dict[str, Change]:
     return {kind: change for kind, change in changes.items() if change is not None}
 
 
-def i23(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i23(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     """No node grows, compared within the life of one process; and what belongs to a job goes with it."""
     limits = dict(zip(MEASURES, (bounds.rss_growth_kb, bounds.descriptor_growth, bounds.thread_growth), strict=True))
     for life in long_lives(story, bounds):

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firesteel_chaos.invariants.model import Bounds, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ClusterStory, Violation
 
 
-def i6(story: Story, _: Bounds) -> Iterator[Violation]:
+def i6(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     newest, at_store = 0, 0.0
     holders: dict[int, str] = {}
     for event in story.by_kind["store"]:
@@ -41,7 +41,7 @@ def i6(story: Story, _: Bounds) -> Iterator[Violation]:
     yield from _late_writes(story)
 
 
-def _late_writes(story: Story) -> Iterator[Violation]:
+def _late_writes(story: ClusterStory) -> Iterator[Violation]:
     """A write that began after one of a newer epoch had ended, and was accepted all the same.
 
     Nodes note the moments themselves, by the clock of the host that they share.
@@ -73,7 +73,7 @@ class _Leadership:
     since: float
 
 
-def _leaderships(story: Story) -> list[_Leadership]:
+def _leaderships(story: ClusterStory) -> list[_Leadership]:
     """As far as it is known which process led: by what nodes told, and by their own notes."""
     found: dict[int, _Leadership] = {}
     pids: dict[str, list[tuple[float, int]]] = {}
@@ -98,7 +98,7 @@ def _leaderships(story: Story) -> list[_Leadership]:
     return sorted(found.values(), key=lambda x: x.epoch)
 
 
-def i7(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i7(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     """No attempt begins by the hand of a node that another one has replaced.
 
     What it had begun before it could know may still happen: the claim of an attempt makes that the same start, whoever does it.
@@ -116,7 +116,7 @@ def i7(story: Story, bounds: Bounds) -> Iterator[Violation]:
                 yield Violation("I7", job.job, f"{text} of process {before[-1].pid} led", span.taken)
 
 
-def i9(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i9(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     lost: float | None = None
     for event in [*story.by_kind["reach"], None]:
         at = story.end if event is None else event.at
@@ -138,7 +138,7 @@ def i9(story: Story, bounds: Bounds) -> Iterator[Violation]:
                 yield Violation("I9", job, "was accepted and had not ended when everything had had its time", story.end)
 
 
-def _uncovered(story: Story, since: float, until: float, bounds: Bounds) -> float:
+def _uncovered(story: ClusterStory, since: float, until: float, bounds: Bounds) -> float:
     """How much of a time no fault accounts for, nor the recovery from one."""
     left, at = 0.0, since
     for began, ended in sorted((f.began - 1.0, f.ended + bounds.reachable) for f in story.faults):
@@ -149,7 +149,7 @@ def _uncovered(story: Story, since: float, until: float, bounds: Bounds) -> floa
     return left + max(0.0, until - at)
 
 
-def i24(story: Story, _: Bounds) -> Iterator[Violation]:
+def i24(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     """Without a quorum nobody is elected. That running jobs go on is I8."""
     for fault in story.faults:
         if "quorum" not in fault.harms:

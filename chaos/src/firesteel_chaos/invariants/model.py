@@ -137,7 +137,7 @@ class ObservedJob:
         return [c for c in self.calls if c.what == "result" and c.outcome == "ok" and isinstance(c.value, dict)]
 
 
-class Story:
+class ClusterStory:
     """All of a history, by subject."""
 
     def __init__(self, events: Iterable[Event]) -> None:

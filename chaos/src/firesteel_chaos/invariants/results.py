@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import TERMINAL, Bounds, ObservedJob, Story, Violation
+from firesteel_chaos.invariants.model import TERMINAL, Bounds, ClusterStory, ObservedJob, Violation
 
 
-def i5(story: Story, _: Bounds) -> Iterator[Violation]:
+def i5(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         yield from _stored(job)
         heard = [(e.get("asked", e.at), e.at, str(e["status"])) for e in job.states]
@@ -49,7 +49,7 @@ def _stored(job: ObservedJob) -> Iterator[Violation]:
             return
 
 
-def i18(story: Story, _: Bounds) -> Iterator[Violation]:
+def i18(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     """Whoever asks one node after the other is never told less than before."""
     for job in story.jobs.values():
         for what in ("attempt", "restarts"):
@@ -61,7 +61,7 @@ def i18(story: Story, _: Bounds) -> Iterator[Violation]:
                     yield Violation("I18", job.job, text, at)
 
 
-def i19(story: Story, _: Bounds) -> Iterator[Violation]:
+def i19(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     begun = {
         (c.job, c.args.get("trigger")): c.answered
         for c in story.calls
@@ -75,7 +75,7 @@ def i19(story: Story, _: Bounds) -> Iterator[Violation]:
                 yield Violation("I19", call.job, text, call.answered)
 
 
-def i26(story: Story, _: Bounds) -> Iterator[Violation]:
+def i26(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     """What is shown of an ended job later, by whichever leader, is what was shown when it ended."""
     for job in story.jobs.values():
         results = [c for c in job.results() if c.value.get("ended_at") is not None]

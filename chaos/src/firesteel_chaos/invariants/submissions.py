@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import Bounds, ObservedJob, Story, Violation
+from firesteel_chaos.invariants.model import Bounds, ClusterStory, ObservedJob, Violation
 
 
-def i1(story: Story, _: Bounds) -> Iterator[Violation]:
+def i1(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     lists = [c for c in story.calls if c.what == "list" and c.outcome == "ok"]
     last = lists[-1] if lists else None
     listed = {row[0] for row in last.value} if last else set()
@@ -40,7 +40,7 @@ def _same(job: ObservedJob) -> Iterator[Violation]:
             yield Violation("I1", job.job, "became another submission in the store", at)
 
 
-def i3(story: Story, bounds: Bounds) -> Iterator[Violation]:
+def i3(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         for call in job.calls:
             if call.what == "submit-other" and call.outcome == "ok":
@@ -55,7 +55,7 @@ def i3(story: Story, bounds: Bounds) -> Iterator[Violation]:
             yield Violation("I3", job.job, f"its program ran to the end {len(finished)} times", finished[1]["ended"])
 
 
-def i4(story: Story, _: Bounds) -> Iterator[Violation]:
+def i4(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     """Whoever did not hear an answer could find out. Judged when the load was given the time for it."""
     if story.settled is None:
         return
@@ -66,7 +66,7 @@ def i4(story: Story, _: Bounds) -> Iterator[Violation]:
             yield Violation("I4", job.job, "its client never learned what became of its submission", unheard[-1].at)
 
 
-def i17(story: Story, _: Bounds) -> Iterator[Violation]:
+def i17(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         wanted = job.plan.get("program")
         for run in job.runs:
