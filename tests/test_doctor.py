@@ -278,3 +278,22 @@ def test_what_guards_the_files_of_others_is_told(version: int, off: bool, status
     assert finding.status == status
     assert said in finding.detail
     assert (finding.status == "ok") == (finding.fix == "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "said", "fix"),
+    [
+        ("", "ok", "users of their owners, and in Landlock 7", ""),
+        ("this node does not run as root: start it as root", "missing", "does not run as root", "start it as root"),
+    ],
+)
+def test_what_users_of_owners_lack_is_told(missing: str, status: str, said: str, fix: str) -> None:
+    finding = doctor.sandbox_finding(7, off=False, users=missing)
+    assert (finding.status, finding.fix) == (status, fix)
+    assert said in finding.detail
+
+
+def test_a_data_directory_that_others_can_only_enter_is_fine_where_owners_are_users(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    assert doctor.data_dir_finding(tmp_path, entered=True).status == "ok"
+    assert doctor.data_dir_finding(tmp_path).status == "warn"

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "module_files": set(),
     "processes": set(),
     "hosts": set(),
-    "sandbox": {"files"},
+    "sandbox": {"files", "errors"},
     "ports": set(),
     "environment": set(),
     "config": BASE,

@@ -72,6 +72,7 @@ def examine(
     class_archive: Path | None,
     engines: Sequence[str] | None = None,
     sandbox_off: bool = False,
+    sandbox_users: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
     """All findings, in the order in which someone would mend them.
@@ -89,9 +90,9 @@ def examine(
         *spark_findings(environ),
         cores_finding(_cores()),
         memory_finding(_memory()),
-        data_dir_finding(data_dir),
+        data_dir_finding(data_dir, entered=sandbox_users is not None),
         disk_finding(data_dir),
-        sandbox_finding(landlock.version(), off=sandbox_off),
+        sandbox_finding(landlock.version(), off=sandbox_off, users=sandbox_users),
         class_archive_finding(class_archive),
         *([] if engines is None else [engines_finding(engines)]),
         *variable_findings(environ),
@@ -185,7 +186,7 @@ def memory_finding(total: int | None) -> Finding:
     return Finding("memory", "ok", _gib(total))
 
 
-def data_dir_finding(data_dir: Path) -> Finding:
+def data_dir_finding(data_dir: Path, *, entered: bool = False) -> Finding:
     """Whether the data directory can be written to, and by its owner only: it holds tokens and job logs."""
     name = "data directory"
     if not data_dir.exists():
@@ -201,14 +202,22 @@ def data_dir_finding(data_dir: Path) -> Finding:
     status = data_dir.stat()
     if status.st_uid != os.getuid():
         return Finding(name, "warn", f"{data_dir} belongs to another user", "choose a data directory of your own")
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & (0o066 if entered else 0o077):
         return Finding(name, "warn", f"{data_dir} is open to other users", f"run: chmod 700 {data_dir}")
     return Finding(name, "ok", f"{data_dir}, writable and private")
 
 
-def sandbox_finding(version: int, *, off: bool) -> Finding:
-    """What keeps code of jobs from the files of the node and of other owners."""
+def sandbox_finding(version: int, *, off: bool, users: str | None = None) -> Finding:
+    """What keeps code of jobs from the files of the node and of other owners. `users`: of the sandbox `user`, what is missing
+    for it, empty when nothing is; None for another one."""
     name = "sandbox"
+    if users:
+        return Finding(
+            name, "missing", f"security.sandbox is user, and {users.partition(': ')[0]}", users.partition(": ")[2]
+        )
+    if users is not None:
+        more = f", and in Landlock {version}" if version >= landlock.LEAST_VERSION else ""
+        return Finding(name, "ok", f"jobs run as users of their owners{more}")
     if off:
         fix = "remove security.sandbox from the configuration if you did not mean this"
         return Finding(name, "warn", "security.sandbox is off: jobs can read and write all files of all owners", fix)

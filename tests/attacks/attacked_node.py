@@ -254,6 +254,8 @@ class People:
 class AttackedNode(RestNode):
     """With tokens for People, and `environ` in its environment."""
 
+    python = sys.executable
+
     def __init__(self, directory: Path, overrides: Mapping[str, str], environ: Mapping[str, str] | None = None) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         super().__init__(directory, overrides)
@@ -264,7 +266,7 @@ class AttackedNode(RestNode):
         """Returns once it leads. A node without authentication has no token to wait for."""
         with self.log.open("ab") as output:
             self.process = process = subprocess.Popen(
-                [sys.executable, "-m", "firesteel.entrypoint", *(f"-D{k}={v}" for k, v in self._definitions.items())],
+                [self.python, "-m", "firesteel.entrypoint", *(f"-D{k}={v}" for k, v in self._definitions.items())],
                 stdout=output,
                 stderr=output,
                 env=self._environ,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -22,6 +24,7 @@ from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError, SavepointError
 from firesteel.jobgraph.admission import digest_of
+from firesteel.jobmaster import sandboxing
 from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
@@ -45,10 +48,18 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverPool]:
         yield made
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that other users can enter, which those of pytest are not."""
+    with tempfile.TemporaryDirectory(prefix="firesteel-errands-") as made:
+        Path(made).chmod(0o711)
+        yield Path(made)
+
+
 class Scene:
     """The directories of a node and of two owners, and a query of alice's that has ended."""
 
-    def __init__(self, root: Path, pool: DriverPool, timeout: str = "1 min") -> None:
+    def __init__(self, root: Path, pool: DriverPool, timeout: str = "1 min", **security: str) -> None:
         self._pool = pool
         self.shared = root / "shared"
         self.shared.mkdir()
@@ -57,6 +68,7 @@ class Scene:
                 "data.dir": str(root / "data"),
                 "security.sandbox.write-paths": str(self.shared),
                 "execution.checkpointing.timeout": timeout,
+                **{f"security.{key}": value for key, value in security.items()},
             },
             environ={},
         )
@@ -86,6 +98,10 @@ class Scene:
                 await main(leader)
 
         asyncio.run(scene())
+
+
+def below_it(directory: str) -> list[Path]:
+    return list(Path(directory).rglob("*"))
 
 
 def is_there(*path: str) -> bool:
@@ -174,7 +190,7 @@ def endless(scene: Scene) -> dict[str, Any]:
     """A checkpoint with a batch that has begun, and that nobody commits."""
     (scene.shared / "offsets").mkdir()
     (scene.shared / "offsets" / "1").touch()
-    return {"attempt": str(scene.shared), "name": "x", "checkpoints": {"o": str(scene.shared)}}
+    return {"attempt": str(scene.shared), "driver": None, "name": "x", "checkpoints": {"o": str(scene.shared)}}
 
 
 def errand_pids(scene: Scene) -> list[int]:
@@ -265,6 +281,30 @@ def test_a_checkpoint_that_its_owner_may_not_read_is_not_read(tmp_path: Path, po
             mine = prepared(leader, graph, None, checkpoints=str(scene.shared), owner="alice")
             taken(leader, mine, driver)
             assert await leader.executor.checkpoint(mine) == {"o": -1}
+
+    scene.play(main)
+
+
+@needs_landlock
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_where_owners_are_users_a_savepoint_is_removed_by_the_user_it_belongs_to(
+    open_path: Path, pool: DriverPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandboxing, "closed_way", lambda path: None)
+    nobody = pwd.getpwnam("nobody")
+    scene = Scene(open_path, pool, **{"sandbox": "user", "sandbox.users": f"carol={nobody.pw_name}"})
+
+    async def main(leader: Leader) -> None:
+        theirs, roots = (f"{scene.savepoints('bob')}/savepoint-{n}" for n in (1, 2))
+        for location in (theirs, roots):
+            assert await scene.taken(leader, location, "") == {"o": 2}
+        for path in (Path(theirs).parent, Path(theirs), *below_it(theirs)):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid, follow_symlinks=False)
+        with pytest.raises(SavepointError, match="belongs to root"):
+            await leader.executor.dispose_savepoint(roots, owner="carol")
+        await leader.executor.dispose_savepoint(theirs, owner="carol")
+        assert not is_there(theirs)
+        assert is_there(roots, MANIFEST)
 
     scene.play(main)
 

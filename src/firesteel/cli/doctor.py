@@ -16,6 +16,7 @@ from firesteel.config.sections import SandboxKind
 from firesteel.doctor import examine
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.jobmaster.plan import launch_options
+from firesteel.jobmaster.sandboxing import users_are_missing
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "optional": "dim"}
 
@@ -29,11 +30,13 @@ def doctor(given: Given, as_json: bool) -> int:
         archive = current_archive(launch_options(given.configuration))
     except EnvironmentNotReadyError:
         archive = None  # the finding about Java says why
+    kind = given.configuration.security.sandbox
     findings = examine(
         data_dir=given.configuration.data.dir,
         java_home=given.configuration.java.home,
         class_archive=archive,
-        sandbox_off=given.configuration.security.sandbox is SandboxKind.OFF,
+        sandbox_users=(users_are_missing(given.configuration) or "") if kind is SandboxKind.USER else None,
+        sandbox_off=kind is SandboxKind.OFF,
     )
     if as_json:
         click.echo(json.dumps([{**dataclasses.asdict(f), "status": str(f.status)} for f in findings], indent=1))

@@ -479,6 +479,7 @@ class Role(StrEnum):
 class SandboxKind(StrEnum):
     AUTO = "auto"
     LANDLOCK = "landlock"
+    USER = "user"
     OFF = "off"
 
 
@@ -489,7 +490,17 @@ class SecurityOptions(Section, prefix="security"):
         default=SandboxKind.AUTO,
         description=(
             "What keeps drivers and engines from the files of the node and of other owners: `landlock`, which needs Linux 6.2 "
-            "or later, or nothing with `off`; with `auto` Landlock where the kernel has it."
+            "or later; `user`, a user of the operating system for each owner, where the node runs as root, with Landlock where "
+            "the kernel has it; or nothing with `off`. With `auto` Landlock where the kernel has it."
+        ),
+        since="0.2",
+    )
+    sandbox_users: tuple[str, ...] = option(
+        key="sandbox.users",
+        default=(),
+        description=(
+            "With the sandbox `user`: which user the processes of an owner run as, as `owner=user` words. Other owners run as "
+            "the user of their own name."
         ),
         since="0.2",
     )

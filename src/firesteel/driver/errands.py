@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import pwd
 import shutil
 import signal
 import sys
@@ -21,10 +23,13 @@ import fsspec
 from firesteel.driver import foreign_files
 from firesteel.driver.attempt import AttemptDirectory
 from firesteel.driver.checkpoints import batches_at
-from firesteel.driver.lifecycle import is_over
+from firesteel.driver.lifecycle import is_called_off
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
 from firesteel.jobgraph.model import JobGraph
+from firesteel.processes import ProcessIdentity
+from firesteel.sandbox.users import OsUser, become
 from firesteel.savepoint.dispose import dispose
+from firesteel.savepoint.files import Place
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.retained import retain
 from firesteel.savepoint.take import abandon, find, prepare, take
@@ -74,16 +79,20 @@ def _prepare(args: Mapping[str, Any]) -> None:
 
 
 def _take(args: Mapping[str, Any]) -> dict[str, int]:
-    directory = AttemptDirectory(Path(args["attempt"])) if args["attempt"] else None
-    alive = None if directory is None else lambda: not is_over(directory)
+    alive = (lambda: not _is_over(args)) if args["attempt"] else None
     return take(args["location"], alive=alive).batches
 
 
+def _is_over(args: Mapping[str, Any]) -> bool:
+    """As `lifecycle.is_over`, with a driver that was looked up: its name is not for everybody to read."""
+    driver = ProcessIdentity(*args["driver"]) if args["driver"] else None
+    return is_called_off(AttemptDirectory(Path(args["attempt"]))) or (driver is not None and not driver.alive)
+
+
 def _checkpoint(args: Mapping[str, Any]) -> dict[str, int]:
-    directory = AttemptDirectory(Path(args["attempt"]))
     begun: dict[str, int] | None = None
     while True:
-        over = is_over(directory)
+        over = _is_over(args)
         seen = {name: batches_at(location, name) for name, location in args["checkpoints"].items()}
         if begun is None:
             begun = {name: b.begun for name, b in seen.items()}
@@ -94,6 +103,17 @@ def _checkpoint(args: Mapping[str, Any]) -> dict[str, int]:
                 f"attempt {args['name']} ended before the batch that it was at was committed; ask again when the job runs"
             )
         time.sleep(CHECKPOINT_POLL_SECONDS)
+
+
+def _dispose(args: Mapping[str, Any]) -> None:
+    place = Place.at(args["location"], "the savepoint directory")
+    if args["users"] and place.local and os.path.lexists(place.location.root):
+        status = os.lstat(place.location.root)
+        if status.st_uid == 0:
+            raise SavepointError(f"the savepoint {args['location']} belongs to root; only root can remove it")
+        user = pwd.getpwuid(status.st_uid)
+        become(OsUser(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir))
+    dispose(args["location"], resumed=args["resumed"])
 
 
 def _clean_up(args: Mapping[str, Any]) -> str:
@@ -134,7 +154,7 @@ _WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "batches": lambda args: find(args["location"]).batches,
     "sizes": lambda args: find(args["location"]).sizes,
     "abandon": lambda args: abandon(args["location"]),
-    "dispose": lambda args: dispose(args["location"], resumed=args["resumed"]),
+    "dispose": _dispose,
     "checkpoint": _checkpoint,
     "clean-up": _clean_up,
 }

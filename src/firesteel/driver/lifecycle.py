@@ -28,10 +28,15 @@ def write_intent(directory: AttemptDirectory, spec: AttemptSpec) -> bool:
 
 def is_over(directory: AttemptDirectory) -> bool:
     """The attempt has a result, was called off, or its driver is gone."""
-    if directory.has_result or directory.cancel_request.exists():
+    if is_called_off(directory):
         return True
     driver = directory.read_driver()
     return driver is not None and not driver.alive
+
+
+def is_called_off(directory: AttemptDirectory) -> bool:
+    """Or has its result."""
+    return directory.has_result or directory.cancel_request.exists()
 
 
 def call_off(directory: AttemptDirectory, guard: Callable[[], None]) -> bool:

@@ -46,7 +46,21 @@ def take(args: dict[str, Any]) -> bool:
     """Become the driver of the attempt. Before the process is confined: code of users cannot write what is written here."""
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    return AttemptDirectory(Path(args["directory"])).take(me)
+    directory = AttemptDirectory(Path(args["directory"]))
+    _SPEC.clear()
+    if not directory.take(me):
+        return False
+    with contextlib.suppress(FiresteelError):  # told where it is needed
+        _SPEC.append(directory.read_spec())
+    return True
+
+
+_SPEC: list[AttemptSpec] = []
+"""Of the attempt that was taken. It has secrets, and is not for the user that this process may become."""
+
+
+def _spec_of(directory: AttemptDirectory) -> AttemptSpec:
+    return _SPEC[0] if _SPEC else directory.read_spec()
 
 
 def main(args: dict[str, Any]) -> int:
@@ -86,7 +100,7 @@ class _Work:
     def place_of(self, error: BaseException) -> str | None:
         """The vertex that an error came from; None when nothing tells."""
         try:
-            return vertex_of(error, self.directory.read_spec().graph)
+            return vertex_of(error, _spec_of(self.directory).graph)
         except FiresteelError:
             return None
 
@@ -106,7 +120,7 @@ def let_go() -> bool:
 
 
 def _run(work: _Work, cancel: CancelSwitch) -> AttemptResult:
-    spec = work.directory.read_spec()
+    spec = _spec_of(work.directory)
     work.queries.extend(queries_of(spec.graph))
     if spec.engine is not None:
         _watch_engine(spec.engine, work, spec.attempt.job_id)

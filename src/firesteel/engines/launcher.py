@@ -36,6 +36,7 @@ from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.sandbox import become
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import Sandbox
+from firesteel.sandbox.users import OsUser, enterable, give
 
 # The shell notes its pid and then becomes Java, so a crash of the parent at any line leaves an engine that can be found.
 _NOTE_PID_AND_EXEC = 'umask 077; echo $$ > "$0" && exec "$@"'
@@ -176,6 +177,8 @@ def start_spark(
         archive_options = archive.use_options(java, archive.archive_path(options.cache_dir, java, jars))
     else:
         archive_options = []
+    if sandbox is not None and sandbox.user is not None:
+        _give(home, sandbox.user)
     argv = command.submit_command(
         java=java.executable,
         module_options=module_options(java),
@@ -212,6 +215,16 @@ def start_spark(
     # It is meant to outlive us: Python must not complain that nobody waited for it.
     child.returncode = 0
     return process
+
+
+def _give(home: Path, user: OsUser) -> None:
+    """What the node has just made for a JVM of that user: nothing of it was anybody's before."""
+    enterable(str(home))
+    work = home / WORK
+    files = (home / name for name in ("spark.properties", "log4j2.properties", "jvm.options", "stdin"))
+    for path in (*files, work, *work.iterdir()):
+        if path.exists():
+            give(str(path), user)
 
 
 def wait_until_ready(

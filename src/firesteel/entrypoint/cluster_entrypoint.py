@@ -43,7 +43,7 @@ from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.local.executor import LocalAttemptExecutor
-from firesteel.jobmaster.sandboxing import sandbox_policy, say_what_holds
+from firesteel.jobmaster.sandboxing import close_files_of_the_node, sandbox_policy, say_what_holds
 from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
@@ -199,6 +199,7 @@ class ClusterEntrypoint:
             opened.push_async_callback(blobs.close)
         with starting("sandbox"):
             sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
+            close_files_of_the_node(configuration)
             say_what_holds(configuration)
         with starting("driver pool"):
             make_pool = functools.partial(

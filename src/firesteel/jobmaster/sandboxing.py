@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from firesteel.config import Configuration
-from firesteel.config.sections import SandboxKind
+from firesteel.config.sections import Isolation, SandboxKind
 from firesteel.engines.java import find_java, spark_home
-from firesteel.errors import EnvironmentNotReadyError, FiresteelError
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, InvalidRequestError, Problem
 from firesteel.hosts import this_user
+from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.sandbox import landlock
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import real
+from firesteel.sandbox.users import close_entries, closed_way
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ def _make(configuration: Configuration) -> SandboxPolicy | None:
     security = configuration.security
     if security.sandbox is SandboxKind.OFF:
         return None
-    if landlock.version() < landlock.LEAST_VERSION:
+    users = _users(configuration) if security.sandbox is SandboxKind.USER else None
+    if landlock.version() < landlock.LEAST_VERSION and users is None:
         if security.sandbox is SandboxKind.AUTO:
             return None
         raise EnvironmentNotReadyError(
@@ -73,8 +76,57 @@ def _make(configuration: Configuration) -> SandboxPolicy | None:
         write=real(*security.sandbox_write, *map(_local, security.savepoint_directories)),
         checkpoints=checkpoints,
         savepoints=savepoints,
+        users=users,
+        node=real(configuration.data.dir, checkpoints, savepoints),
         temporary=os.path.realpath(tempfile.gettempdir()),
     )
+
+
+def _users(configuration: Configuration) -> tuple[tuple[str, str], ...]:
+    """Raises EnvironmentNotReadyError when processes of other users cannot run here."""
+    if (missing := users_are_missing(configuration)) is not None:
+        raise EnvironmentNotReadyError(f"security.sandbox is user, and {missing}")
+    words = [word.partition("=") for word in configuration.security.sandbox_users]
+    return tuple((owner, user) for owner, _, user in words)
+
+
+def users_are_missing(configuration: Configuration) -> str | None:
+    """Why owners cannot have users of their own, and what to do; None when they can."""
+    if os.geteuid() != 0:
+        return "this node does not run as root, who alone can start processes of others: start it as root, or choose landlock"
+    if configuration.engine.isolation is Isolation.SESSION:
+        return "engine.isolation is session: an engine that all owners share has no user; choose owner or job"
+    bad = [word for word in configuration.security.sandbox_users if not all(word.partition("="))]
+    if bad:
+        return f"security.sandbox.users has '{bad[0]}', which is not owner=user"
+    for path in (*_programs(configuration), *real(configuration.data.dir.parent)):
+        if (closed := closed_way(path)) is not None:
+            return (
+                f"other users cannot enter {closed}, which leads to {path}: have Python, Java, Spark and data.dir in places "
+                "that all users can enter, such as /opt and /var/lib"
+            )
+    return None
+
+
+def close_files_of_the_node(configuration: Configuration) -> None:
+    """Where others can enter the directories of the node, its files are kept from them by their own modes."""
+    if configuration.security.sandbox is not SandboxKind.USER:
+        return
+    os.umask(0o077)
+    directory = cluster_directory(configuration)
+    for way in (configuration.data.dir, directory.parent, directory):
+        if way.is_dir():
+            close_entries(str(way))
+
+
+def check_owner(configuration: Configuration, owner: str) -> None:
+    """Raises InvalidRequestError when jobs of `owner` cannot run here."""
+    policy = sandbox_policy(configuration)
+    try:
+        if policy is not None:
+            policy.os_user(owner)
+    except EnvironmentNotReadyError as error:
+        raise InvalidRequestError([Problem(str(error))]) from None
 
 
 def say_what_holds(configuration: Configuration) -> None:
@@ -85,6 +137,9 @@ def say_what_holds(configuration: Configuration) -> None:
         logger.warning(
             "security.sandbox is off: code of jobs can read and write all files of this node and of all owners"
         )
+    elif security.sandbox is SandboxKind.USER:
+        more = f" and in a sandbox (Landlock, version {found})" if found >= landlock.LEAST_VERSION else ""
+        logger.info("drivers and engines run as users of their owners%s", more)
     elif found < landlock.LEAST_VERSION:
         logger.warning(
             "there is no sandbox: %s; code of jobs can read and write all files of this node and of all owners",

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 
 from firesteel.sandbox.rules import LIST, READ, Sandbox, grants
+from firesteel.sandbox.users import become
 
 LEAST_VERSION = 3
 """Linux 6.2. Before it, files can be truncated by their path, and before 5.19 not be moved between directories, which every
@@ -59,10 +60,19 @@ def version() -> int:
 
 
 def enter(sandbox: Sandbox) -> None:
-    """Restrict this process, which must have one thread, to `sandbox`. Raises SandboxError when that cannot be."""
+    """Restrict this process, which must have one thread, to `sandbox`. Raises SandboxError when that cannot be.
+
+    With a user of its own it becomes that user, and is restricted as well where the kernel can do it.
+    """
     with _told():
+        if sandbox.user is not None and version() < LEAST_VERSION:
+            become(sandbox.user)
+            return
+        # As root, who can look up every place that is granted.
         ruleset = _ruleset(sandbox, scopes=version() >= SCOPES_VERSION)
         try:
+            if sandbox.user is not None:
+                become(sandbox.user)
             _restrict(ruleset)
         finally:
             os.close(ruleset)

@@ -11,8 +11,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from firesteel.errors import EnvironmentNotReadyError
 from firesteel.sandbox.owners import below
 from firesteel.sandbox.rules import Sandbox, real
+from firesteel.sandbox.users import NoUserError, OsUser, enterable, give, lend, open_ways, user_of
 
 _DEVICES = tuple(
     f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue")
@@ -41,6 +43,10 @@ class SandboxPolicy:
     checkpoints: str | None = None
     savepoints: str | None = None
     """The directories of all owners; None where they are on no file system of this machine."""
+    users: tuple[tuple[str, str], ...] | None = None
+    """Owners and the users that their processes run as, where each owner has one; None: all are the node's user."""
+    node: tuple[str, ...] = ()
+    """Directories of the node in which owners have places."""
     temporary: str = "/tmp"  # noqa: S108  # replaced by a private one where it would be shared with others
 
     def trusts(self, owner: str | None) -> bool:
@@ -58,7 +64,18 @@ class SandboxPolicy:
             return Sandbox((), ("/",), hidden, shown, _DEVICES, names=True)
         secrets = real(*_SECRETS_OF_ROOT) if os.geteuid() == 0 else ()
         programs = (*real(*_PROGRAMS, *_NAME_SERVICE), *self.programs)
-        return Sandbox((*programs, *self.read), self.write, (*hidden, *secrets), shown, _DEVICES)
+        user = self.os_user(owner)
+        return Sandbox((*programs, *self.read), self.write, (*hidden, *secrets), shown, _DEVICES, user=user)
+
+    def os_user(self, owner: str) -> OsUser | None:
+        """The user that processes of `owner` run as; None: that of the node. Raises EnvironmentNotReadyError when the owner
+        should have one, and has none."""
+        if self.users is None or self.trusts(owner):
+            return None
+        try:
+            return user_of(owner, dict(self.users))
+        except NoUserError as error:
+            raise EnvironmentNotReadyError(str(error)) from None
 
     def task(self, owner: str, *shown: Path) -> Sandbox | None:
         """For lines of ours that open what a caller of this owner names, and read `shown`; the owner's checkpoints and
@@ -66,25 +83,31 @@ class SandboxPolicy:
         if self.trusts(owner):
             return None
         places = self._places(owner, self.checkpoints, self.savepoints)
-        return _with(self.files(owner), shown=real(*shown), own=places)
+        return self._lent(_with(self.files(owner), shown=real(*shown), own=places))
 
     def disposal(self, owner: str) -> Sandbox | None:
         """For the removal of a savepoint on behalf of an admin: also those of others. None: as for `task`."""
         sandbox = self.task(owner)
         if sandbox is None:
             return None
+        # Where owners are users, it becomes the one whose savepoint it is, when it has seen that.
+        sandbox = sandbox._replace(user=None)
         return _with(sandbox, own=tuple(p for p in (self.checkpoints, self.savepoints) if p is not None))
 
     def engine(self, owner: str | None, home: Path, work: Path) -> Sandbox:
         """`work` is what the engine may write to in its `home`."""
         own = (*real(work), *self._places(owner, self.checkpoints))
-        return _with(self.files(owner), shown=real(home), own=own)
+        return self._lent(_with(self.files(owner), shown=real(home), own=own))
 
-    def driver(self, owner: str, *, shown: tuple[Path, ...], own: tuple[Path, ...]) -> Sandbox:
-        """Of a process that runs code of users: a program, or the JVM of one. `shown` and `own` are of its attempt."""
-        read = (*real(*shown), *self._places(owner, self.savepoints))
+    def driver(self, owner: str, *, shown: tuple[Path, ...], own: tuple[Path, ...], files: Path) -> Sandbox:
+        """Of a process that runs code of users: a program, or the JVM of one. `shown` and `own` are of its attempt, `files`
+        the copies of what its job uploaded."""
+        read = (*real(*shown, files), *self._places(owner, self.savepoints))
         written = (*real(*own), *self._places(owner, self.checkpoints))
-        return _with(self.files(owner), shown=read, own=written)
+        sandbox = _with(self.files(owner), shown=read, own=written)
+        if sandbox.user is not None and files.exists():
+            lend(real(files)[0], sandbox.user)
+        return self._lent(sandbox)
 
     def private_temporary(self, owner: str | None) -> bool:
         """Whether the usual directory for temporary files is not for this owner."""
@@ -95,9 +118,30 @@ class SandboxPolicy:
     def _places(self, owner: str | None, *roots: str | None) -> tuple[str, ...]:
         """The directories of an owner, made now: what is not there cannot be granted."""
         there = [Path(below(root, owner or "")) for root in roots if root is not None]
+        user = self.os_user(owner) if owner else None
         for place in there:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if user is not None:
+                open_ways(self.node, str(place))
+                give(str(place), user)
         return tuple(str(p) for p in there)
+
+    def _lent(self, sandbox: Sandbox) -> Sandbox:
+        """The sandbox, for whose user there is now a way to all that is granted among the files of the node."""
+        if sandbox.user is not None:
+            for path in (*sandbox.shown, *sandbox.own):
+                open_ways(self.node, path)
+            for path in sandbox.own:
+                if _inside(path, self.node) and os.path.lexists(path):
+                    give(path, sandbox.user)
+            for path in sandbox.shown:
+                if _inside(path, self.node) and os.path.isdir(path) and os.lstat(path).st_uid == os.geteuid():
+                    enterable(path)
+        return sandbox
+
+
+def _inside(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
 def _with(sandbox: Sandbox, *, shown: tuple[str, ...] = (), own: tuple[str, ...] = ()) -> Sandbox:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from firesteel.sandbox.users import OsUser
+
 LIST = 1
 """See the names in directories."""
 READ = 3
@@ -37,6 +39,8 @@ class Sandbox(NamedTuple):
     """Writable all the same."""
     names: bool = False
     """Whether directories on the way to what is hidden can be listed. Names beneath them are then seen too, hidden or not."""
+    user: OsUser | None = None
+    """Who the process becomes as well; None: it stays who it is."""
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()
@@ -44,7 +48,7 @@ class Sandbox(NamedTuple):
     @staticmethod
     def from_json(data: dict[str, Any]) -> Sandbox:
         read, write, hidden, shown, own = (tuple(data[k]) for k in ("read", "write", "hidden", "shown", "own"))
-        return Sandbox(read, write, hidden, shown, own, names=data["names"])
+        return Sandbox(read, write, hidden, shown, own, names=data["names"], user=OsUser.from_json(data["user"]))
 
 
 class PathAccess(NamedTuple):

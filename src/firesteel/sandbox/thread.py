@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from firesteel.sandbox import landlock
 from firesteel.sandbox.rules import Sandbox, ways
+from firesteel.sandbox.users import become_with_this_thread
 
 T = TypeVar("T")
 
@@ -59,6 +60,16 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
+def _enter(sandbox: Sandbox) -> None:
+    if sandbox.user is not None and landlock.version() < landlock.LEAST_VERSION:
+        become_with_this_thread(sandbox.user)
+        return
+    with _RULESETS.ruleset(sandbox) as ruleset:
+        if sandbox.user is not None:
+            become_with_this_thread(sandbox.user)
+        landlock.enter_with_this_thread(ruleset)
+
+
 def confined(sandbox: Sandbox | None, function: Callable[[], T]) -> T:
     """What `function` returns or raises, called within `sandbox`; None: called as it is."""
     if sandbox is None:
@@ -68,8 +79,7 @@ def confined(sandbox: Sandbox | None, function: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            with _RULESETS.ruleset(sandbox) as ruleset:
-                landlock.enter_with_this_thread(ruleset)
+            _enter(sandbox)
             returned.append(function())
         except BaseException as error:  # raised where it was called
             raised.append(error)

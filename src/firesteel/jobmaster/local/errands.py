@@ -73,8 +73,10 @@ class Errands:
             FiresteelError: What went wrong there.
         """
         sandbox = await self._in_thread(partial(self._sandbox, owner, work, *shown))
+        policy = sandbox_policy(self._configuration)
+        users = policy is not None and policy.users is not None and sandbox is not None
         async with self._turn(owner):
-            return await self._run(work, args, seconds, sandbox, kept=False)
+            return await self._run(work, {**args, "users": users}, seconds, sandbox, kept=False)
 
     async def run_often(self, owner: str, work: str, args: Mapping[str, Any], *, seconds: float) -> Any:
         """As `run`, in a process that goes on to other tasks and is confined where it opens what is named: for what most jobs

@@ -333,7 +333,7 @@ class LocalAttemptExecutor:
         directory = self._processes.directory(attempt)
         spec = await self._run(spec_of, directory)
         locations = {sink.name: checkpoints.checkpoint_location(sink, spec) for sink in spec.graph.sinks}
-        args = {"attempt": str(directory.root), "name": str(attempt), "checkpoints": locations}
+        args = {"name": str(attempt), "checkpoints": locations, **await self._run(_who, directory)}
         try:
             batches: dict[str, int] = await self.errands.run(
                 spec.owner, "checkpoint", args, seconds=self._patience, shown=(directory.root,)
@@ -357,10 +357,9 @@ class LocalAttemptExecutor:
         if attempt is None and not stopped:
             batches = await self._at(location, owner, "batches", seconds=LOOK_SECONDS)
             return batches
-        root = self._processes.directory(attempt).root if attempt is not None else None
-        batches = await self._at(
-            location, owner, "take", attempt=str(root or ""), shown=(root,) if root is not None else ()
-        )
+        directory = self._processes.directory(attempt) if attempt is not None else None
+        shown = (directory.root,) if directory is not None else ()
+        batches = await self._at(location, owner, "take", shown=shown, **await self._run(_who, directory))
         return batches
 
     async def savepoint_sizes(self, location: str, *, owner: str = "") -> dict[str, int]:
@@ -444,6 +443,15 @@ class LocalAttemptExecutor:
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
         """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
+
+
+def _who(directory: AttemptDirectory | None) -> dict[str, Any]:
+    """Of an errand: the attempt that it is about, and the process that has it."""
+    driver = directory.read_driver() if directory is not None else None
+    return {
+        "attempt": str(directory.root) if directory is not None else "",
+        "driver": [driver.pid, driver.started] if driver is not None else None,
+    }
 
 
 def _look(directory: AttemptDirectory, view: ProgressTail) -> tuple[bool, dict[str, Any]]:

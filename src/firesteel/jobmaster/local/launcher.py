@@ -42,9 +42,9 @@ class AttemptLauncher:
         if child is not None and not child.exited.done() and child.process.alive:
             return
         wished = deployment.graph.settings.directory
-        reusable = deployment.graph.mode is Mode.BATCH and not runs_user_code(deployment.graph)
         gateway: Gateway | None = None
         try:
+            reusable = self._is_reusable(deployment)
             cwd = Path(wished) if wished and Path(wished).is_dir() else private_dir(self._work(attempt))
             spec = self._spec(deployment, directory)
             sandbox = self._sandbox(deployment, directory, spec, reusable=reusable)
@@ -111,12 +111,20 @@ class AttemptLauncher:
         if reusable:
             return policy.task(owner)
         job = self._processes.root / deployment.attempt.job_id
+        temporary = [Path(place) for place in self._temporary(deployment).values()]
         jvm = writable(Path(spec.gateway)) if spec.gateway is not None else ()
         return policy.driver(
             owner,
-            shown=(directory.root, job / "artifacts", bells(self._processes.root)),
-            own=(directory.output, private_dir(self._work(deployment.attempt)), *jvm),
+            shown=(directory.root, bells(self._processes.root)),
+            files=job / "artifacts",
+            own=(private_dir(directory.output), private_dir(self._work(deployment.attempt)), *temporary, *jvm),
         )
+
+    def _is_reusable(self, deployment: Deployment) -> bool:
+        """Whether its driver may go on to jobs of others: not after code of users, and not as a user of its own."""
+        graph, policy = deployment.graph, self._policy
+        user = policy.os_user(deployment.owner) if policy is not None else None
+        return user is None and graph.mode is Mode.BATCH and not runs_user_code(graph)
 
     def _work(self, attempt: AttemptId) -> Path:
         """Where a job runs that names no directory."""

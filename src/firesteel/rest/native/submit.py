@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from firesteel.blob.keys import BlobRef, is_blob_ref
 from firesteel.config import Configuration
-from firesteel.config.sections import Role
+from firesteel.config.sections import Role, SandboxKind
 from firesteel.errors import (
     BlobNotFoundError,
     DuplicateJobError,
@@ -34,6 +34,7 @@ from firesteel.errors import (
 from firesteel.jobgraph.admission import Admitted, AllowedPlaces, SubmittedDocument
 from firesteel.jobgraph.files import NamedFile
 from firesteel.jobgraph.model import JobGraph
+from firesteel.jobmaster.sandboxing import check_owner
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
@@ -198,6 +199,9 @@ async def accept(
     """
     principal, graph = caller.principal, admitted.graph
     known = _is_known(context, caller, job_id)
+    owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
+    if not known and context.configuration.security.sandbox is SandboxKind.USER:
+        await context.checks.in_thread(check_owner, context.configuration, owner)
     if principal.role is not Role.ADMIN and not known:
         await _check_places(context, caller, graph)
     trusted = known or resumes is not None or principal.role is Role.ADMIN
@@ -209,7 +213,6 @@ async def accept(
         await _check_state(context, caller, admitted)
     if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
         await _keep_files(context, caller, admitted.files)
-    owner = principal.submits_as if resumes is None else context.gateway.owner_of(resumes)
     submission = Submission(
         job_id,
         graph,
