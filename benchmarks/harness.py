@@ -108,15 +108,17 @@ def interleave(
     *,
     between: Callable[[], None] = lambda: None,
 ) -> dict[str, list[T]]:
-    """Each variant once a round. Every round begins with the next one, so that what drifts falls on all alike.
+    """Each variant once a round. Every round begins with the next one, so that what drifts falls on all alike, and every other
+    time around they go backwards, so that none always bears what the same other one leaves behind.
 
     `between` is called before each run.
     """
     names = list(variants)
     out: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
-        shift = number % len(names)
-        for name in names[shift:] + names[:shift]:
+        around, shift = divmod(number, len(names))
+        order = names[shift:] + names[:shift]
+        for name in reversed(order) if around % 2 else order:
             between()
             measured = variants[name]()
             out[name].append(measured)

@@ -491,7 +491,7 @@ class SecurityOptions(Section, prefix="security"):
         description=(
             "What keeps drivers and engines from the files of the node and of other owners: `landlock`, which needs Linux 6.2 "
             "or later; `user`, a user of the operating system for each owner, where the node runs as root, with Landlock where "
-            "the kernel has it; or nothing with `off`. With `auto` Landlock where the kernel has it."
+            "the kernel has it; nothing with `off`; with `auto` Landlock where the kernel has it."
         ),
         since="0.2",
     )
