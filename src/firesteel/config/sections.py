@@ -499,7 +499,7 @@ class SecurityOptions(Section, prefix="security"):
         key="sandbox.users",
         default=(),
         description=(
-            "With the sandbox `user`: which user the processes of an owner run as, as `owner=user` words. Other owners run as "
+            "With the sandbox `user`: which user the processes of an owner run as, as `owner=user` words; other owners run as "
             "the user of their own name."
         ),
         since="0.2",
