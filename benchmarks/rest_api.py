@@ -131,9 +131,9 @@ def bare(engine: EngineRecord) -> float:
 class Jobs:
     """Submits jobs and hears of their ends on one stream of all events."""
 
-    def __init__(self, local: LocalCluster, graph: Mapping[str, Any] = GRAPH) -> None:
+    def __init__(self, local: LocalCluster, graph: Mapping[str, Any] = GRAPH, token: str | None = None) -> None:
         self._graph = dict(graph)
-        self._client = ClusterClient(local.address, token=local.token)
+        self._client = ClusterClient(local.address, token=token or local.token)
         self._ends: dict[str, threading.Event] = {}
         self._states: dict[str, str] = {}
         self._listening = threading.Event()

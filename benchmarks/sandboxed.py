@@ -1,4 +1,7 @@
-"""The sandbox on against off, by turns: two nodes with an engine each, the same jobs by REST."""
+"""The sandbox on against off, by turns: two nodes with an engine each, the same jobs by REST.
+
+Jobs are of an owner who is not the node's user: from those, the sandbox hides files.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from typing import Any
 
 from benchmarks.harness import Sample, Workbench, interleave, say, table
 from benchmarks.rest_api import CLIENTS, GRAPH, Jobs, node, rate
+
+from firesteel.config.sections import Role
+from firesteel.rest.security.tokens import TokenFile
 
 OFF, ON = "off", "landlock"
 WARM_UP = 10
@@ -21,11 +27,14 @@ def run(bench: Workbench, *, repetitions: int, rounds: int, jobs: int) -> dict[s
     with contextlib.ExitStack() as opened:
         variants: dict[str, dict[str, Callable[[], float]]] = {"nowhere": {}, "files": {}}
         for kind in (OFF, ON):
-            local, _ = opened.enter_context(
-                node(work / kind, master=bench.spec.master, memory=bench.spec.memory, more={"security.sandbox": kind})
+            graph = writing_to(work / f"out-{kind}")
+            more = {"security.sandbox": kind, "security.sandbox.write-paths": str(work / f"out-{kind}")}
+            local, configuration = opened.enter_context(
+                node(work / kind, master=bench.spec.master, memory=bench.spec.memory, more=more)
             )
-            variants["nowhere"][kind] = opened.enter_context(Jobs(local)).run
-            variants["files"][kind] = opened.enter_context(Jobs(local, writing_to(work / f"out-{kind}"))).run
+            token = TokenFile(configuration.security.tokens_file).create("alice", Role.OPERATOR, "alice")
+            variants["nowhere"][kind] = opened.enter_context(Jobs(local, token=token)).run
+            variants["files"][kind] = opened.enter_context(Jobs(local, graph, token=token)).run
         report: dict[str, Any] = {}
         rows = []
         for what, by_kind in variants.items():
