@@ -48,7 +48,14 @@ def test_waiting_jvm_goes_when_its_keeper_is_killed(configuration: Configuration
 
 def test_jvm_that_cannot_start_says_why(configuration: Configuration, tmp_path: Path) -> None:
     spec = EngineSpec("local[1]", jvm_options=("-XX:NoSuchOption",))
-    made = start_gateway(tmp_path / "jvm", spec, launch_options(configuration), app_name="x")
+
+    def connect() -> None:
+        made = start_gateway(tmp_path / "jvm", spec, launch_options(configuration), app_name="x")
+        try:
+            connection(made.home, made.process, 30)
+        finally:
+            made.stop(grace=5)
+
+    # By the start itself, when the JVM has ended already.
     with pytest.raises(EngineStartError, match="NoSuchOption"):
-        connection(made.home, made.process, 30)
-    made.stop(grace=5)
+        connect()

@@ -39,8 +39,8 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configuration]:
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.sql.shuffle.partitions": "2",
-            # Tables are made beside the directory of this engine while it runs, and it would not see them.
-            "security.sandbox": "off",
+            # A job sleeps by calling Java.
+            "spark.sql.restrictedMode.enabled": "false",
         },
         environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")},
     )

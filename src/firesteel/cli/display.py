@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -45,6 +46,10 @@ _STATES = {
     JobStatus.CANCELLING: "cancelling",
     JobStatus.RECONCILING: "being taken over by a new leader",
 }
+
+
+_NOBODY_READS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+"""A pipe whose reader has gone, or a terminal that has."""
 
 
 class Display(Protocol):
@@ -112,7 +117,9 @@ class Quiet:
         try:
             say(*args)
             sys.stdout.flush()
-        except OSError:  # a pipe that nobody reads, or a terminal that is gone
+        except OSError as error:
+            if error.errno not in _NOBODY_READS:
+                raise
             self._closed = True
             # Python would complain about it again at exit.
             with contextlib.suppress(OSError, ValueError):

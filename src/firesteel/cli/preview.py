@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,7 @@ def preview(sink: Sink, rows: int) -> tuple[list[str], list[list[Any]]]:
     root = Path((sink.path or "").removeprefix("file://"))
     if sink.format not in ("parquet", "csv", "json", "orc") or not root.is_dir():
         return [], []
-    files = [
-        f
-        for f in sorted(root.rglob(f"*.{sink.format}*"), key=lambda f: (f.stat().st_mtime_ns, f.name))
-        if f.stat().st_size and not any(p.startswith(("_", ".")) for p in f.relative_to(root).parts)
-    ]
+    files = _files(root, sink.format)
     if not files:
         return [], []
     reader: Any = sink.format
@@ -33,7 +31,22 @@ def preview(sink: Sink, rows: int) -> tuple[list[str], list[list[Any]]]:
         table = dataset.dataset(
             [str(f) for f in files], format=reader, partitioning="hive", partition_base_dir=str(root)
         ).head(rows)
-    except pyarrow.ArrowInvalid:
+    except (pyarrow.ArrowInvalid, OSError):  # it cannot be read so, or another job replaces it right now
         return [], []
     data = table.to_pylist()
     return table.column_names, [[row[c] for c in table.column_names] for row in itertools.islice(data, rows)]
+
+
+def _files(root: Path, suffix: str) -> list[Path]:
+    """What is committed, the oldest first. The job has ended, and what it staged may go while this looks."""
+    found = []
+    for directory, below, names in os.walk(root):
+        below[:] = [name for name in below if not name.startswith(("_", "."))]
+        for name in names:
+            file = Path(directory, name)
+            if name.startswith(("_", ".")) or f".{suffix}" not in name:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = file.stat()
+                found.append((status.st_mtime_ns, name, file, status.st_size))
+    return [file for _, _, file, size in sorted(found) if size]
