@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from firesteel.attempts.attempt import AttemptResult
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
-from firesteel.driver.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.entrypoint.wiring import Node, finished_jobs
 from firesteel.errors import NotLeadingError

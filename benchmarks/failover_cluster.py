@@ -23,15 +23,15 @@ import httpx
 from tests.support.postgresql import servers
 from tests.support.zookeeper import ZooKeeperQuorum
 
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.events import ProgressTail
 from firesteel.client.cluster import ClusterClient
 from firesteel.config import load_configuration
 from firesteel.config.sections import Role
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.events import ProgressTail
 from firesteel.engines.api import EngineApi
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.ha.services import open_high_availability
 from firesteel.hosts import this_user
 from firesteel.ports import unused_ports

@@ -14,13 +14,13 @@ from typing import Any
 
 from benchmarks.harness import cpu_seconds
 
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState, EventTail
-from firesteel.driver.pool import DriverPool, DriverProcess
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState, EventTail
 from firesteel.engines.record import EngineRecord
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.sinks.graph import staged
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool, DriverProcess
 
 POLL_SECONDS = 0.05
 

@@ -27,7 +27,7 @@ from benchmarks.overview_node import served
 from tests.support.postgresql import servers
 from tests.support.zookeeper import ZooKeeperQuorum
 
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.types import new_job_id
 

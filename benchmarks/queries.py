@@ -15,8 +15,8 @@ from benchmarks.graph_run import GraphRun, GraphRunner
 from benchmarks.harness import Sample, Workbench, cpu_seconds, deadline, interleave, plain_client, say, settle, table
 from benchmarks.pipelines import PIPELINES, Pipeline
 
-from firesteel.driver.pool import DriverPool
 from firesteel.engines.record import EngineRecord
+from firesteel.worker.pool import DriverPool
 
 BUDGET = 1.03
 COUNTS_FROM_SECONDS = 10.0

@@ -25,7 +25,7 @@ from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.processes import ProcessIdentity
 from firesteel.types import new_job_id
 

@@ -24,7 +24,7 @@ from firesteel.engines.launcher import (
     wait_until_ready,
 )
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.ports import unused_port
 
 BASELINE = "spark-submit"

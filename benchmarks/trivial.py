@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks.graph_run import GraphRunner
 from benchmarks.harness import HERE, Sample, Workbench, deadline, interleave, plain_client, say, table
 
-from firesteel.driver.pool import DriverPool
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.jobgraph.model import JobGraph
+from firesteel.worker.pool import DriverPool
 
 QUERY = "SELECT id FROM range(1)"
 BUDGET_BARE, BUDGET_SUBMIT = 1.3, 50.0

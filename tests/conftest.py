@@ -18,19 +18,20 @@ import pytest
 
 from firesteel.cli.run import adjusted
 from firesteel.config import Configuration, load_configuration
-from firesteel.driver.pool import DriverPool
-from firesteel.driver.warm import WarmGateways
 from firesteel.engines.launcher import healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.files import read_json
+from firesteel.fs.files import read_json
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.processes import ProcessIdentity, end
 from firesteel.types import new_job_id
+from firesteel.worker.launch_options import launch_options
+from firesteel.worker.pool import DriverPool
 from tests.support.engine_shape import SHAPE
 from tests.support.job_directory import JobDirectory, JobRecord, JobsDirectory
 from tests.support.lone_job import LoneJob
+from tests.support.warm_gateways import WarmGateways
 
 ROOT = "FIRESTEEL_TEST_ROOT"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.files import read_json, write_atomically, write_json
+from firesteel.fs.files import read_json, write_atomically, write_json
 
 Write = Callable[[int, memoryview], int]
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")

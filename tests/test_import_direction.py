@@ -16,7 +16,7 @@ ROOT = Path(firesteel.__file__).parent
 BASE = {
     "types",
     "errors",
-    "files",
+    "fs",
     "processes",
     "hosts",
     "ports",
@@ -35,11 +35,12 @@ ALLOWED: dict[str, set[str]] = {
     "concurrency": set(),
     "log_context": set(),
     "errors": set(),
-    "files": set(),
+    "fs": {"errors"},
+    "layout": {"types", "config"},
     "module_files": set(),
     "processes": set(),
     "hosts": set(),
-    "sandbox": {"files", "errors"},
+    "sandbox": {"fs", "errors"},
     "ports": set(),
     "environment": set(),
     "config": BASE,
@@ -47,17 +48,18 @@ ALLOWED: dict[str, set[str]] = {
     "sinks": BASE | {"jobgraph"},
     "engines": BASE,
     "spark_connect": BASE | {"jobgraph", "engines"},
-    "driver": BASE | {"jobgraph", "spark_connect", "engines", "sinks", "savepoint"},
+    "attempts": BASE | {"jobgraph", "engines", "savepoint", "spark_connect"},
+    "driver": BASE | {"jobgraph", "spark_connect", "engines", "sinks", "savepoint", "attempts"},
     "ha": BASE | {"config"},
     "stores": BASE | {"ha", "jobgraph"},
-    "resourcemanager": BASE | {"config", "engines"},
+    "resourcemanager": BASE | {"config", "engines", "layout"},
     "blob": BASE,
     "savepoint": BASE | {"jobgraph", "sinks"},
     "jobmaster": BASE
     | {
         "config",
         "jobgraph",
-        "driver",
+        "attempts",
         "engines",
         "sinks",
         "spark_connect",
@@ -67,11 +69,24 @@ ALLOWED: dict[str, set[str]] = {
         "blob",
         "savepoint",
     },
+    "worker": BASE
+    | {
+        "config",
+        "layout",
+        "jobgraph",
+        "attempts",
+        "engines",
+        "savepoint",
+        "resourcemanager",
+        "jobmaster",
+    },
     "dispatcher": BASE
     | {
         "config",
+        "layout",
         "jobgraph",
-        "driver",
+        "attempts",
+        "worker",
         "engines",
         "sinks",
         "ha",
@@ -85,7 +100,9 @@ ALLOWED: dict[str, set[str]] = {
     | {
         "config",
         "jobgraph",
-        "driver",
+        "attempts",
+        "worker",
+        "layout",
         "engines",
         "ha",
         "stores",
@@ -98,9 +115,12 @@ ALLOWED: dict[str, set[str]] = {
     },
     "flink_rest": BASE
     | {
+        "spark_connect",
         "config",
         "jobgraph",
-        "driver",
+        "attempts",
+        "worker",
+        "layout",
         "engines",
         "ha",
         "stores",
@@ -112,12 +132,14 @@ ALLOWED: dict[str, set[str]] = {
         "rest",
         "__init__",
     },
-    "client": BASE | {"config", "jobgraph", "blob"},
+    "client": BASE | {"config", "layout", "jobgraph", "blob"},
     "entrypoint": BASE
     | {
         "config",
         "jobgraph",
-        "driver",
+        "attempts",
+        "worker",
+        "layout",
         "engines",
         "ha",
         "stores",
@@ -135,7 +157,9 @@ ALLOWED: dict[str, set[str]] = {
         "config",
         "jobgraph",
         "engines",
-        "driver",
+        "attempts",
+        "worker",
+        "layout",
         "jobmaster",
         "ha",
         "resourcemanager",
@@ -146,10 +170,10 @@ ALLOWED: dict[str, set[str]] = {
         "savepoint",
         "__init__",
     },
-    "notebook": BASE | {"config", "client", "cli", "driver"},
+    "notebook": BASE | {"config", "client", "cli", "spark_connect"},
     "__init__": {"jobgraph", "client", "notebook"},
 }
-CHAOS = BASE | {"config", "jobgraph", "engines", "client"}
+CHAOS = BASE | {"config", "layout", "jobgraph", "engines", "client"}
 """What the distribution `firesteel-chaos` may import of this one: what a user has, and what is needed to look from outside."""
 CHAOS_ROOT = ROOT.parents[1] / "chaos" / "src" / "firesteel_chaos"
 

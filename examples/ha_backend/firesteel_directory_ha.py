@@ -43,7 +43,7 @@ from firesteel.errors import (
     StoreFailingError,
     StoreUnavailableError,
 )
-from firesteel.files import private_dir, write_atomically
+from firesteel.fs.files import private_dir, write_atomically
 from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
 from firesteel.ha.resignation import Resignation
 from firesteel.ha.rules import NEVER, check_epoch, check_path, check_version

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from firesteel.client.sessions import open_session, session_graph
 from firesteel.config import Configuration, load_configuration
-from firesteel.driver import relative_paths
 from firesteel.errors import EnvironmentNotReadyError, JobStateError
+from firesteel.spark_connect import relative_paths
 from firesteel.status import JobStatus
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.driver.pool import DriverPool
+from firesteel.worker.pool import DriverPool
 
 MODULES = ("orjson", "httpx", "pydantic", "pyspark", "grpc", "py4j", "click", "uvicorn")
 

@@ -14,8 +14,8 @@ import pytest
 from tests.attacks.attacked_node import AttackedNode, Caller, People, form, until
 from tests.attacks.graphs import BATCH, STREAM, changed
 
-from firesteel.driver.attempt import AttemptDirectory, EventTail
-from firesteel.files import tail
+from firesteel.attempts.attempt import AttemptDirectory, EventTail
+from firesteel.fs.files import tail
 from firesteel.rest.logs import json_object
 from firesteel.rest.native.log_tail import LogTail
 from firesteel.rest.vertex_ids import vertex_id

@@ -16,8 +16,8 @@ from tests.attacks.attacked_node import UNLIMITED, AttackedNode, People, routes,
 from tests.attacks.graphs import BATCH
 
 import firesteel
+from firesteel.attempts.events import ProgressTail
 from firesteel.driver.batch import _merge
-from firesteel.driver.events import ProgressTail
 from firesteel.jobgraph.model import Sink
 from firesteel.rest.answers import encode
 from firesteel.rest.native.documentation import render_page

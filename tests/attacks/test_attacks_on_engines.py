@@ -34,8 +34,8 @@ from tests.attacks.canaries import ENVIRONMENT, MARK, canary
 from tests.attacks.test_attacks_by_queries import RUNNING, SPELLED_OTHERWISE
 from tests.support.engine_shape import QUICK_JAVA
 
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.gateway import connection, connection_file
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.gateway_home import connection, connection_file
 from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.spark_connect.query_text import as_query

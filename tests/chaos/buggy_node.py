@@ -17,21 +17,21 @@ from typing import Any
 
 from tests.support import bugs
 
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.dispatcher.runner import DispatcherRunner
-from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.entrypoint.__main__ import main
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.election import SqlLeaderElectionDriver
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
-from firesteel.jobmaster.local.settling import AttemptSettling
 from firesteel.jobmaster.master import JobMaster
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_results import JobResultStore
 from firesteel.stores.operations import OperationStore
+from firesteel.worker.executor import LocalAttemptExecutor
+from firesteel.worker.settling import AttemptSettling
 
 SLOW_SECONDS = 15.0
 LATE_SECONDS = 3.0

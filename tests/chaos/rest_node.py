@@ -18,7 +18,7 @@ from firesteel.client.errors import ClusterError
 from firesteel.config import load_configuration
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
-from firesteel.files import tail
+from firesteel.fs.files import tail
 
 START_SECONDS = 90
 

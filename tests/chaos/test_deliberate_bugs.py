@@ -19,8 +19,9 @@ from firesteel.client.operations import SAVEPOINT, STOP
 from firesteel.config import load_configuration
 from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.types import JobID
+from firesteel.worker.launch_options import launch_options
 from firesteel_chaos.cluster import OPTIONS, StagedCluster
 from firesteel_chaos.controlled import ControlledNode
 from firesteel_chaos.history import History

@@ -23,7 +23,7 @@ from firesteel.cli import exit_codes
 from firesteel.client.discovery import LocalCluster
 from firesteel.config import load_configuration
 from firesteel.config.fingerprint import fingerprint
-from firesteel.files import private_dir, write_json
+from firesteel.fs.files import private_dir, write_json
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState

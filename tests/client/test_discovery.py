@@ -17,7 +17,7 @@ from tests.support.local_doors import handing_out
 from firesteel.client import ClusterUnreachableError, connect, connect_async, find_local, find_nodes
 from firesteel.client.discovery import rest_file
 from firesteel.config import Configuration, load_configuration
-from firesteel.files import private_dir, write_json
+from firesteel.fs.files import private_dir, write_json
 from firesteel.processes import ProcessIdentity
 
 WHO = {"name": "me", "role": "admin", "owner": "*"}

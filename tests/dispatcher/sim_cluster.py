@@ -15,11 +15,11 @@ import pytest
 from tests.simulation.virtual_time import NODE, VirtualTimeLoop, inline, run
 from tests.simulation.world import Process, Script, SimEngines, SimExecutor, SimStore, World
 
+from firesteel.attempts.attempt import AttemptResult
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.runner import DispatcherRunner
-from firesteel.driver.attempt import AttemptResult
 from firesteel.entrypoint.wiring import Node
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, Stored

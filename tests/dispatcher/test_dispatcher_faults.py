@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, FaultyExecutor, FaultyStore, once, play
 
+from firesteel.attempts.attempt import AttemptResult
 from firesteel.dispatcher.runner import RECONSIDER_SECONDS
-from firesteel.driver.attempt import AttemptResult
 from firesteel.errors import DuplicateJobError, EngineLostError, JobStateError, NotLeadingError
 from firesteel.failure import FailureKind
 from firesteel.ha.protocols import Stored

@@ -14,12 +14,12 @@ from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.errors import JobStateError
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.savepoint.retained import NOTE
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.operations import OperationStatus
 from firesteel.types import JobID
+from firesteel.worker.executor import LocalAttemptExecutor
 
 
 def going_on(cluster: Cluster, number: int, ended: JobID, *, output: str = "/y", resumes: bool = True) -> Submission:

@@ -17,14 +17,14 @@ import pytest
 from tests.conftest import Cluster, graph_of
 from tests.support.waiting import until
 
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, AttemptState
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState
 from firesteel.driver.failure import classify
-from firesteel.driver.pool import DriverPool
 from firesteel.engines.api import EngineApi
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool
 
 pytestmark = pytest.mark.spark
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 from tests.conftest import graph_of
 
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
-from firesteel.driver.claim import NOT_MINE, claimed, holder
-from firesteel.driver.lifecycle import call_off, is_over, write_intent
-from firesteel.driver.pool import DriverPool
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
+from firesteel.attempts.claim import NOT_MINE, claimed, holder
+from firesteel.attempts.lifecycle import call_off, is_over, write_intent
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool
 
 DRIVER = """
 import os, sys
 from pathlib import Path
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.claim import NOT_MINE
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.claim import NOT_MINE
 from firesteel.processes import ProcessIdentity
 sys.stdin.readline()
 me = ProcessIdentity.of(os.getpid())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from firesteel.driver.committed import MOST_KEPT, Committed, CommittedBatch, Origin, makes_sense
-from firesteel.driver.progress import ProgressView, is_event
+from firesteel.attempts.committed import MOST_KEPT, Committed, CommittedBatch, Origin, makes_sense
+from firesteel.attempts.progress import ProgressView, is_event
 
 
 def attempt(batches: Iterable[int], origin: Origin | None = None) -> Committed:

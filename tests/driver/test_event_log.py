@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.driver.events import EventLog, EventTail, LineTail, ProgressTail, previous
+from firesteel.attempts.events import EventLog, EventTail, LineTail, ProgressTail, previous
 
 
 @pytest.fixture

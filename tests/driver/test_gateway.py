@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from firesteel.attempts.gateway_home import connection
 from firesteel.config import Configuration
-from firesteel.driver.gateway import connection, start_gateway
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import EngineStartError
-from firesteel.jobmaster.plan import launch_options
 from firesteel.processes import ProcessIdentity
+from firesteel.worker.gateway import start_gateway
+from firesteel.worker.launch_options import launch_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KEEPER = """
 import sys
 from pathlib import Path
-from firesteel.driver.gateway import start_gateway
+from firesteel.worker.gateway import start_gateway
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
 made = start_gateway(Path(sys.argv[1]), EngineSpec("local[1]"), LaunchOptions(Path(sys.argv[2])), app_name="x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firesteel.driver.harvest_budget import BURST, LONG_SECONDS, PER_SECOND, worth_counting
+from firesteel.attempts.harvest_budget import BURST, LONG_SECONDS, PER_SECOND, worth_counting
 
 
 def test_short_jobs_are_counted_until_the_tokens_are_used_up(tmp_path: Path) -> None:

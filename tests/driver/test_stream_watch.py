@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conftest import graph_of
 
-from firesteel.driver.events import EventLog
+from firesteel.attempts.events import EventLog
 from firesteel.driver.failure import classify
 from firesteel.driver.stop import StopSwitch
 from firesteel.driver.streaming import LONGEST_POLL_SECONDS, POLL_SECONDS, _Watch, poll_seconds

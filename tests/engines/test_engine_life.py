@@ -22,9 +22,9 @@ from firesteel.engines.launcher import engine_environment, healthy, start_engine
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.failure import FailureKind
-from firesteel.jobmaster.plan import launch_options
 from firesteel.ports import unused_port, unused_ports
 from firesteel.status import JobStatus
+from firesteel.worker.launch_options import launch_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -14,24 +14,24 @@ import pytest
 from tests.conftest import graph_of
 from tests.support.sleeper import sleeper
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec
 from firesteel.client.local_token import ask_for_token
 from firesteel.config import Configuration, load_configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent
 from firesteel.errors import NotLeadingError
-from firesteel.files import private_dir, write_json
+from firesteel.fs.files import private_dir, write_json
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.hosts import this_host
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobmaster.machine import JobState
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import LocalEngineProvider
 from firesteel.stores.job_graphs import JobGraphStore, Submission
 from firesteel.stores.job_records import JobRecordStore
 from firesteel.types import AttemptId, JobID, new_job_id
+from firesteel.worker.engines import LocalEngineProvider
 
 
 @pytest.fixture

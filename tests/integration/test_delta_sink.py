@@ -15,13 +15,14 @@ from tests.driver.test_attempts import job, python
 from tests.needs import jars
 from tests.support.engine_shape import QUICK_JAVA
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptState
 from firesteel.config import Configuration, load_configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptState
 from firesteel.engines.launcher import start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
+from firesteel.worker.launch_options import launch_options
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("delta")]
 

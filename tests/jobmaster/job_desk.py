@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.simulation.virtual_time import run
 
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.concurrency import Backoff
 from firesteel.config import load_configuration
-from firesteel.driver.attempt import AttemptResult, AttemptState
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import (
     FencingError,

@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 from tests.conftest import Cluster, graph_of
 from tests.support.sleeper import sleeper
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec
-from firesteel.driver.pool import DriverPool
 from firesteel.engines.api import EngineApi
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.executor import Deployment
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.executor import LocalAttemptExecutor
+from firesteel.worker.pool import DriverPool
 
 CODE = str(Path(__file__).parent.parent / "driver" / "jobcode")
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from tests.jobmaster.job_desk import CANCELED, JOB, LONG, Desk, play, record_of, running
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptState
 from firesteel.config import load_configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptState
 from firesteel.errors import AttemptElsewhereError
-from firesteel.files import private_dir, write_json
+from firesteel.fs.files import private_dir, write_json
 from firesteel.hosts import Host, Whereabouts, this_host
 from firesteel.jobmaster.executor import Presence
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
+from firesteel.worker.executor import LocalAttemptExecutor
 
 OTHER = Host("other-host", "m2", "b2")
 

@@ -14,15 +14,15 @@ import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import Leader, leading, numbers, until
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
 from firesteel.config import Configuration
 from firesteel.driver import children
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
 from firesteel.driver.children import IDLE_SECONDS, MOST_IDLE, MOST_TASKS, Child, Children
-from firesteel.driver.pool import DriverPool, DriverProcess
 from firesteel.jobgraph.model import JobGraph, runs_user_code
 from firesteel.jobmaster.executor import Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool, DriverProcess
 
 
 def plain(query: str = "SELECT id FROM range(3)") -> JobGraph:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.attempts.attempt import AttemptDirectory
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.jobmaster.local.engine_log import ENGINE_LOG, KEPT_BYTES, begin, end
+from firesteel.worker.engine_log import ENGINE_LOG, KEPT_BYTES, begin, end
 
 ENGINE = EngineRecord("e", EngineSpec("local[1]", owner="ann"), "localhost", 1)
 

@@ -21,11 +21,8 @@ from tests.support.sleeper import sleeper
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.outputs import OutputCleaner
-from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError, SavepointError
 from firesteel.jobgraph.admission import digest_of
-from firesteel.jobmaster import sandboxing
-from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
 from firesteel.sandbox.owners import below
@@ -33,6 +30,9 @@ from firesteel.savepoint.manifest import MANIFEST, SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
+from firesteel.worker import sandboxing
+from firesteel.worker.errands import Errands, ErrandTookTooLongError
+from firesteel.worker.pool import DriverPool
 
 OWNERS = ["", "alice"]
 """The node's own user, and somebody else."""

@@ -12,14 +12,14 @@ import pytest
 from tests.jobmaster.local_attempts import dead, fake_engine, leading, locked, numbers, prepared, taken
 from tests.support.sleeper import sleeper
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptState, EventTail
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptState, EventTail
-from firesteel.driver.lifecycle import result_of
-from firesteel.driver.pool import DriverProcess
 from firesteel.errors import FiresteelError
-from firesteel.files import LARGEST_FOREIGN_JSON
+from firesteel.fs.files import LARGEST_FOREIGN_JSON
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, SparkIds, new_job_id
+from firesteel.worker.endings import result_of
+from firesteel.worker.pool import DriverProcess
 
 CANARY = "fst_a-token-of-the-node"
 IDS = SparkIds(AttemptId(new_job_id(), 1), "alice", "s")
@@ -27,8 +27,8 @@ IDS = SparkIds(AttemptId(new_job_id(), 1), "alice", "s")
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.jobmaster.local.settling.CLAIM_SECONDS", 0.5)
-    monkeypatch.setattr("firesteel.jobmaster.local.executor.CANCEL_SECONDS", 1.0)
+    monkeypatch.setattr("firesteel.worker.settling.CLAIM_SECONDS", 0.5)
+    monkeypatch.setattr("firesteel.worker.executor.CANCEL_SECONDS", 1.0)
 
 
 def of(pid: int) -> ProcessIdentity:

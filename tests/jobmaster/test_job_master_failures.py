@@ -16,7 +16,7 @@ from tests.jobmaster.job_desk import (
     waiting_for_a_slot,
 )
 
-from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.errors import (
     EngineLostError,
     EngineStartError,

@@ -9,11 +9,11 @@ import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import Leader, leading, until
 
-from firesteel.driver.attempt import AttemptState
-from firesteel.driver.pool import DriverPool
+from firesteel.attempts.attempt import AttemptState
 from firesteel.engines.api import EngineApi
 from firesteel.jobgraph.model import JobGraph
 from firesteel.types import SparkIds
+from firesteel.worker.pool import DriverPool
 
 
 def endless() -> JobGraph:

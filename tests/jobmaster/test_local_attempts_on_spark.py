@@ -27,7 +27,7 @@ from tests.jobmaster.local_attempts import (
     until,
 )
 
-from firesteel.driver.attempt import AttemptState
+from firesteel.attempts.attempt import AttemptState
 from firesteel.failure import FailureKind
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.executor import Deployment, Presence

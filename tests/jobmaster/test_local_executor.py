@@ -28,15 +28,15 @@ from tests.jobmaster.local_attempts import (
 )
 from tests.support.sleeper import sleeper
 
+from firesteel.attempts.attempt import AttemptResult, AttemptState
+from firesteel.attempts.bell import ring
+from firesteel.attempts.claim import NOT_MINE, claimed
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptResult, AttemptState
-from firesteel.driver.bell import ring
-from firesteel.driver.claim import NOT_MINE, claimed
 from firesteel.errors import EngineLostError, FiresteelError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment, Presence
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.executor import LocalAttemptExecutor
 
 
 def conforms(executor: LocalAttemptExecutor) -> AttemptExecutor:
@@ -68,7 +68,7 @@ def test_what_is_found_of_an_attempt(configuration: Configuration, tmp_path: Pat
 def test_find_waits_for_a_driver_that_is_about_to_take_the_attempt(
     configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firesteel.jobmaster.local.executor.FIND_SECONDS", 20)
+    monkeypatch.setattr("firesteel.worker.executor.FIND_SECONDS", 20)
 
     async def main() -> None:
         async with leading(configuration, tmp_path) as leader:
@@ -192,7 +192,7 @@ def test_leader_that_is_held_up_while_it_ends_the_work_does_not_hold_the_attempt
 def test_attempt_that_is_held_and_not_let_go_cannot_be_fenced(
     configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firesteel.jobmaster.local.settling.CLAIM_SECONDS", 0.5)
+    monkeypatch.setattr("firesteel.worker.settling.CLAIM_SECONDS", 0.5)
 
     async def main() -> None:
         async with leading(configuration, tmp_path) as leader:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.jobmaster.job_desk import FAILED, Desk, play, running
 
-from firesteel.driver.committed import Committed, CommittedBatch, Origin
+from firesteel.attempts.committed import Committed, CommittedBatch, Origin
 from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.execution_graph import execution_graph, makes_sense

@@ -9,8 +9,8 @@ import pytest
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.errors import EnvironmentNotReadyError, InvalidRequestError
-from firesteel.jobmaster import sandboxing
-from firesteel.jobmaster.sandboxing import check_owner, close_files_of_the_node, sandbox_policy, users_are_missing
+from firesteel.worker import sandboxing
+from firesteel.worker.sandboxing import check_owner, close_files_of_the_node, sandbox_policy, users_are_missing
 
 
 def configured(tmp_path: Path, **options: str) -> Configuration:

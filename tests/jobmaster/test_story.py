@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from tests.jobmaster.test_machine import RUNNING
 
-from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.executor import Presence

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from firesteel.jobmaster.together import AT_ONCE, LARGEST, Together
+from firesteel.worker.together import AT_ONCE, LARGEST, Together
 
 
 class Counting(ThreadPoolExecutor):

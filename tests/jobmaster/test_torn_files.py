@@ -12,16 +12,16 @@ from typing import Any, TypeVar, cast
 import pytest
 from tests.jobmaster.local_attempts import Leader, dead, fake_engine, leading, locked, numbers, prepared, taken
 
+from firesteel.attempts import claim
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptState
+from firesteel.attempts.claim import claimed
 from firesteel.config import Configuration
-from firesteel.driver import claim
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptState
-from firesteel.driver.claim import claimed
-from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError
 from firesteel.failure import FailureKind
 from firesteel.jobmaster.executor import Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool
 
 T = TypeVar("T")
 Scene = Callable[[Leader], Coroutine[Any, Any, None]]
@@ -40,8 +40,8 @@ torn = pytest.mark.parametrize("raw", TORN.values(), ids=TORN.keys())
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("firesteel.jobmaster.local.settling.CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr("firesteel.jobmaster.local.executor.FIND_SECONDS", 0.1)
+    monkeypatch.setattr("firesteel.worker.settling.CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr("firesteel.worker.executor.FIND_SECONDS", 0.1)
     yield
     # Threads that wait for themselves would keep the run from ending. There are none, unless a test here has failed.
     for guard in list(claim._GUARDS.values()):

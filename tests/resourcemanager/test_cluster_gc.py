@@ -22,7 +22,7 @@ from firesteel.cli.cluster import cluster
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import InvalidConfigError
-from firesteel.files import private_dir, write_json
+from firesteel.fs.files import private_dir, write_json
 from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability

@@ -16,8 +16,9 @@ from firesteel.engines import launcher
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import EngineHealth, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.resourcemanager.pulse import Pulse
+from firesteel.worker.engines import LocalEngineProvider
 
 WELL, BUSY, SILENT, GONE = EngineHealth.WELL, EngineHealth.BUSY, EngineHealth.SILENT, EngineHealth.GONE
 STEP = 10.0

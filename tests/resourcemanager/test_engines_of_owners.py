@@ -18,8 +18,9 @@ from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.core import PATIENCE, StopEngine
 from firesteel.resourcemanager.gateway import SlotRequest
-from firesteel.resourcemanager.provider import EngineHealth, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.types import JobID
+from firesteel.worker.engines import LocalEngineProvider
 
 ANN = dataclasses.replace(X, owner="ann")
 BOB = dataclasses.replace(X, owner="bob")

@@ -14,13 +14,13 @@ import pytest
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import healthy, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineSpec
-from firesteel.jobmaster.plan import launch_options
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, LeftoverKind, find_leftovers, remove
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import LocalEngineProvider
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import JobID
+from firesteel.worker.engines import LocalEngineProvider
+from firesteel.worker.launch_options import launch_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

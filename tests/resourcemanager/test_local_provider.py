@@ -21,7 +21,8 @@ from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, EnvironmentNotReadyError
 from firesteel.ports import unused_port
 from firesteel.processes import ProcessIdentity
-from firesteel.resourcemanager.provider import STOPPING, EngineHealth, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth
+from firesteel.worker.engines import STOPPING, LocalEngineProvider
 
 X = EngineSpec("local[1]")
 

@@ -20,9 +20,10 @@ from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.errors import EngineStartError, FencingError
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
-from firesteel.resourcemanager.provider import STOPPING, EngineHealth, LocalEngineProvider
+from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import JobID
+from firesteel.worker.engines import STOPPING, LocalEngineProvider
 
 
 def states(desk: Desk) -> list[EngineState]:

@@ -17,7 +17,7 @@ from tests.rest.desk import Desk
 
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.flink_rest.guards import new_trigger
-from firesteel.flink_rest.jobmanager import LOG, STDOUT
+from firesteel.layout import NODE_LOG, NODE_OUTPUT
 from firesteel.stores.uploads import Upload
 
 PROGRAM = "7970b2a6-927b-4c70-8896-0da2ce748e95_gen.zip"
@@ -29,7 +29,7 @@ _LOG_OF_FLINK = "flink--standalonesession-0-vm.out"
 SUBSTITUTIONS: dict[str, str] = {
     "gen.jar": "gen.zip",
     "26cceb294562f7b163e5fa0333b1a183": DATA_SET_TRIGGER,
-    f"/jobmanager/logs/{_LOG_OF_FLINK}": f"/jobmanager/logs/{STDOUT}",
+    f"/jobmanager/logs/{_LOG_OF_FLINK}": f"/jobmanager/logs/{NODE_OUTPUT}",
     f"/logs/{_LOG_OF_FLINK}": "/logs/engine.log",
 }
 
@@ -48,7 +48,7 @@ def fill(desk: Desk, engine_id: str) -> None:
         )
         directory.save(record)
         directory.log(engine_id).write_text("WARN\n")
-        for name in (LOG, STDOUT):
+        for name in (NODE_LOG, NODE_OUTPUT):
             (desk.context.directory / name).write_text("begun\n")
     if PROGRAM not in desk.gateway.uploads:
         key = _stored(desk)

@@ -13,7 +13,7 @@ from typing import Any
 from tests.rest import flink_cluster_world
 from tests.rest.desk import Desk, FakeGateway, submission_of
 
-from firesteel.driver.committed import Committed, CommittedBatch, Origin
+from firesteel.attempts.committed import Committed, CommittedBatch, Origin
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.checkpoint_stats import savepoint_number
 from firesteel.jobgraph.admission import digest_of

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from tests.rest.desk import Desk, submission_of
 
+from firesteel.attempts.attempt import OUTPUT
 from firesteel.config.sections import Role
-from firesteel.driver.attempt import OUTPUT
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import JobState

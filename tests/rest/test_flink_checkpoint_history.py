@@ -20,7 +20,7 @@ from tests.rest.flink_world import (
     stream_progress,
 )
 
-from firesteel.driver.committed import Committed, Origin
+from firesteel.attempts.committed import Committed, Origin
 from firesteel.flink_rest.checkpoint_stats import savepoint_number
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.machine import JobState

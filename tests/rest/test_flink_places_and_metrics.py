@@ -24,7 +24,7 @@ from tests.rest.flink_world import (
     stream_progress,
 )
 
-from firesteel.driver.committed import Committed, CommittedBatch
+from firesteel.attempts.committed import Committed, CommittedBatch
 from firesteel.failure import Failure, FailureKind
 from firesteel.flink_rest.busyness import busy_share
 from firesteel.flink_rest.details import failure_words

@@ -15,7 +15,7 @@ import pytest
 from tests.rest.desk import ADMIN, Desk
 from tests.rest.native_people import ALICE, BOB, ONE, THREE, TWO, attempt_events, attempt_file, put
 
-from firesteel.driver.events import ProgressTail
+from firesteel.attempts.events import ProgressTail
 from firesteel.errors import RateLimitedError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.events import MAX_BEHIND, JobEvents, state_event

@@ -8,8 +8,8 @@ import pytest
 from tests.rest.desk import ADMIN, Desk
 from tests.rest.native_people import ALICE, BOB, EYE, NOBODY, ONE, put
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec
 from firesteel.client.sessions import session_graph
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.jobgraph.model import JobGraph
 from firesteel.status import JobStatus

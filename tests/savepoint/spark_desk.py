@@ -18,9 +18,9 @@ from tests.conftest import Cluster, graph_of
 from tests.savepoint.fake_query import files_below
 from tests.support.engine_shape import SHAPE
 
+from firesteel.attempts.committed import Committed
 from firesteel.config import load_configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
-from firesteel.driver.committed import Committed
 from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint
 from firesteel.errors import NotLeadingError
 from firesteel.hosts import this_user

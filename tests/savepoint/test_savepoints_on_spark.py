@@ -14,8 +14,8 @@ from tests.conftest import Cluster
 from tests.savepoint.fake_query import files_below
 from tests.savepoint.spark_desk import desk
 
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.committed import Committed
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.committed import Committed
 from firesteel.errors import JobStateError
 from firesteel.failure import FailureKind
 from firesteel.hosts import this_user

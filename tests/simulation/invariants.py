@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tests.simulation.scenario import History
 from tests.simulation.world import Run
 
-from firesteel.driver.attempt import AttemptState
+from firesteel.attempts.attempt import AttemptState
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,
     FailureRateRestart,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import (
     EngineLostError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from firesteel.sinks import local
+from firesteel.fs import local
 
 if TYPE_CHECKING:
     from tests.sinks.sink_model import LocalWorld, MemoryWorld, World

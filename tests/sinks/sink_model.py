@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 import fsspec
 
+from firesteel.fs import local
+from firesteel.fs.local import LocalStore
+from firesteel.fs.remote import FsspecStore
+from firesteel.fs.store import FileStore
 from firesteel.jobgraph.model import SaveMode
-from firesteel.sinks import Begin, StagedFileSink, local
-from firesteel.sinks.local import LocalStore
-from firesteel.sinks.remote import FsspecStore
-from firesteel.sinks.store import FileStore
+from firesteel.sinks import Begin, StagedFileSink
 from firesteel.types import JobID
 
 JOB = JobID("a" * 32)
@@ -79,7 +80,7 @@ class Trip:
 
 
 class TrippingOs:
-    """Stands for the module `os` inside `firesteel.sinks.local`."""
+    """Stands for the module `os` inside `firesteel.fs.local`."""
 
     _UNCOUNTED = frozenset({"close", "getpid", "fspath"})
     """A dying process closes its files; the others touch none."""

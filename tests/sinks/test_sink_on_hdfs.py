@@ -17,9 +17,9 @@ import pytest
 from tests.needs import jars
 
 from firesteel.engines.java import find_java
+from firesteel.fs.remote import FsspecStore
+from firesteel.fs.store import FileStore, locate, open_store
 from firesteel.ports import unused_port
-from firesteel.sinks.remote import FsspecStore
-from firesteel.sinks.store import FileStore, locate, open_store
 
 if TYPE_CHECKING:
     from tests.sinks import sink_model as model

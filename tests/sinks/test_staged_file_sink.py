@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from firesteel.errors import CommitConflictError, EnvironmentNotReadyError, InvalidPipelineError
+from firesteel.fs.local import LocalStore
+from firesteel.fs.store import FileLocation, locate
 from firesteel.jobgraph.model import SaveMode
 from firesteel.sinks import Begin, StagedFileSink
-from firesteel.sinks.local import LocalStore
-from firesteel.sinks.store import FileLocation, locate
 from firesteel.types import JobID
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def test_local_store_without_hard_links_still_creates_exclusively(
 ) -> None:
     import errno
 
-    from firesteel.sinks import local
+    from firesteel.fs import local
 
     def no_links(*_: Any) -> None:
         raise OSError(errno.EPERM, "not here")

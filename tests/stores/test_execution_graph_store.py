@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import pytest
 from tests.stores.store_doubles import job, threads_used
 
-from firesteel.files import open_plain
+from firesteel.fs.files import open_plain
 from firesteel.stores import codec, execution_graphs
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.types import JobID, new_job_id

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.attempts.attempt import AttemptDirectory
 from firesteel.errors import JobNotFoundError
 from firesteel.failure import Failure, FailureKind
-from firesteel.files import private_dir, read_json, write_json
+from firesteel.fs.files import private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
 from firesteel.status import JobStatus

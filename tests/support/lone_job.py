@@ -19,18 +19,15 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail, LineTail
 from firesteel.cli.engine_for import acquire, dispose
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventTail, LineTail
-from firesteel.driver.failure import classify, from_exit
-from firesteel.driver.gateway import Gateway, start_gateway
-from firesteel.driver.pool import DriverPool, DriverProcess
-from firesteel.driver.warm import WarmGateways
+from firesteel.driver.failure import classify
 from firesteel.engines.launcher import healthy
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError, InvalidPipelineError
 from firesteel.failure import Failure, FailureKind
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.jobmaster.restart import RestartHistory, restart_delay
@@ -38,7 +35,12 @@ from firesteel.processes import ProcessIdentity
 from firesteel.sinks.graph import clear
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
+from firesteel.worker.endings import from_exit
+from firesteel.worker.gateway import Gateway, start_gateway
+from firesteel.worker.launch_options import launch_options
+from firesteel.worker.pool import DriverPool, DriverProcess
 from tests.support.job_directory import JobDirectory, JobRecord
+from tests.support.warm_gateways import WarmGateways
 
 Listener = Callable[[dict[str, Any]], None]
 POLL_SECONDS = 0.05
@@ -180,7 +182,9 @@ class LoneJob:
         warm = self._gateways.take(self._plan.engine) if self._gateways else None
         if warm is not None:
             return warm
-        return start_gateway(home, self._plan.engine, self._plan.launch, app_name=self._graph.name, cwd=self._cwd)
+        return start_gateway(
+            home, self._plan.engine, launch_options(self._configuration), app_name=self._graph.name, cwd=self._cwd
+        )
 
     def _follow(
         self, driver: DriverProcess, directory: AttemptDirectory, pool: DriverPool, gateway: Gateway | None

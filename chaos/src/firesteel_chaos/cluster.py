@@ -23,8 +23,9 @@ from firesteel.client.cluster import ClusterClient
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.hosts import this_user
+from firesteel.layout import ClusterLayout
 from firesteel.ports import LOOPBACK, NoPortError, unused_ports
 from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ChaosError
@@ -250,7 +251,7 @@ class StagedCluster:
     @property
     def home(self) -> Path:
         """Where jobs and engines are."""
-        return self.data_dir / "clusters" / self.cluster_id
+        return ClusterLayout.below(self.data_dir, self.cluster_id).home
 
     @property
     def addresses(self) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from firesteel.layout import ClusterLayout
 from firesteel.status import JobStatus
 from firesteel_chaos.handle import ClusterHandle, NodeHandle
 from firesteel_chaos.history import History
@@ -49,7 +50,7 @@ class Observer:
         self._cluster = cluster
         self._history = history
         self._store = store
-        home = cluster.data_dir / "clusters" / cluster.cluster_id
+        home = ClusterLayout.below(cluster.data_dir, cluster.cluster_id).home
         self._engines = Engines(home, cluster.data_dir)
         self._drivers = Drivers(home / "jobs")
         self._witnesses = Witnesses(witness) if witness is not None else None

@@ -13,10 +13,10 @@ import secrets
 import stat
 from pathlib import Path
 
-from firesteel.blob.disk import Stamp, write_all
+from firesteel.blob.disk import Stamp
 from firesteel.blob.keys import BlobKey, BlobRef
 from firesteel.blob.shelf import PIECE, OpenBlob
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir, write_all
 
 _FICLONE = 0x40049409
 _REMEMBERED = 4096

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.files import private_dir
-
 _ASIDE = re.compile(r"(.+)\.[0-9a-f]{16}\.gone")
 
 
@@ -101,26 +99,3 @@ def names(directory: Path) -> list[str]:
         return sorted(os.listdir(directory))
     except FileNotFoundError:
         return []
-
-
-def durable_dir(path: Path) -> Path:
-    """A private directory whose name will survive a power cut."""
-    if not path.is_dir():
-        private_dir(path)
-        sync_dir(path.parent)
-    return path
-
-
-def sync_dir(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    left = memoryview(data)
-    while left:  # a disk that is nearly full takes a part and says so only in the number of bytes
-        left = left[os.write(fd, left) :]

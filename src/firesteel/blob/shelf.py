@@ -30,19 +30,18 @@ from typing import Protocol
 
 from firesteel.blob.disk import (
     Stamp,
-    durable_dir,
     look,
     names,
     put_back,
     refresh,
     same_age,
     set_time,
-    sync_dir,
     take_away,
 )
 from firesteel.blob.keys import BlobKey, is_blob_key, parse_blob_key
 from firesteel.blob.upload import IncomingBlob, sweep
 from firesteel.errors import BlobNotFoundError
+from firesteel.fs.files import durable_dir, sync_dir
 
 logger = logging.getLogger(__name__)
 PIECE = 1 << 20

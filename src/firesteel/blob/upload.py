@@ -9,8 +9,9 @@ import os
 import secrets
 from pathlib import Path
 
-from firesteel.blob.disk import look, names, set_time, write_all
+from firesteel.blob.disk import look, names, set_time
 from firesteel.blob.keys import BlobKey
+from firesteel.fs.files import write_all
 
 logger = logging.getLogger(__name__)
 SETTLING = 60.0

@@ -15,8 +15,8 @@ from firesteel.cli.training import current_archive
 from firesteel.config.sections import SandboxKind
 from firesteel.doctor import examine
 from firesteel.errors import EnvironmentNotReadyError
-from firesteel.jobmaster.plan import launch_options
-from firesteel.jobmaster.sandboxing import users_are_missing
+from firesteel.worker.launch_options import launch_options
+from firesteel.worker.sandboxing import users_are_missing
 
 _STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "optional": "dim"}
 

@@ -14,8 +14,9 @@ from firesteel.cli.tables import console, new_table, plain
 from firesteel.cli.training import current_archive, train
 from firesteel.engines.launcher import healthy, start_engine, stop_engine, sweep
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.jobmaster.plan import shared_engine_spec
+from firesteel.layout import ClusterLayout
+from firesteel.worker.launch_options import launch_options
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,8 +46,8 @@ def list_engines(given: Given, as_json: bool) -> int:
     """List engines: those of the cluster, those of `firesteel engine start`, and those that were left behind."""
     configuration = given.configuration
     rows = [_row(r, "all runs" if r.shared else "one run") for r in EngineDirectory(configuration.data.dir).all()]
-    home = cluster_directory(configuration)
-    if (home / "engines").is_dir():
+    home = ClusterLayout.of(configuration).home
+    if ClusterLayout(home).engines.is_dir():
         rows += [_row(r, f"cluster {home.name}") for r in EngineDirectory(home).all()]
     if as_json:
         click.echo(json.dumps(rows, indent=1))

@@ -9,6 +9,7 @@ from firesteel.config import Configuration
 from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
 from firesteel.jobmaster.plan import RunPlan
+from firesteel.worker.launch_options import launch_options
 
 
 def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[], bool] = lambda: False) -> EngineRecord:
@@ -20,7 +21,7 @@ def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[],
         for record in directory.alive():
             if record.shared and record.spec == plan.engine and healthy(record):
                 return record
-    return start_engine(directory, plan.engine, plan.launch, cancelled=cancelled)
+    return start_engine(directory, plan.engine, launch_options(configuration), cancelled=cancelled)
 
 
 def dispose(engine: EngineRecord, configuration: Configuration) -> None:

@@ -20,8 +20,8 @@ from firesteel.config.values import seconds, show_seconds
 from firesteel.ha.identity import check as check_store
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability
+from firesteel.layout import ClusterLayout
 from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, Leftover, LeftoverKind, find_leftovers, remove
-from firesteel.resourcemanager.provider import cluster_directory
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
     several clusters write to one state.checkpoints.dir.
     """
     configuration = given.configuration
-    check_store(cluster_directory(configuration), configuration)
+    check_store(ClusterLayout.of(configuration).home, configuration)
     if configuration.high_availability.type == HaType.NONE:
         click.echo(
             "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "
@@ -114,7 +114,7 @@ def _places(configuration: Configuration) -> ClusterPlaces:
     data_dir = configuration.data.dir
     return ClusterPlaces(
         data_dir=data_dir,
-        cluster_dir=cluster_directory(configuration),
+        cluster_dir=ClusterLayout.of(configuration).home,
         checkpoints=configuration.state.checkpoints_dir,
     )
 

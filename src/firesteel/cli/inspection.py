@@ -6,15 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec
 from firesteel.cli.engine_for import engine_for
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
-from firesteel.driver.pool import DriverPool
 from firesteel.errors import FiresteelError, Problem
-from firesteel.files import read_json, tail
+from firesteel.fs.files import read_json, tail
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.types import AttemptId, new_job_id
+from firesteel.worker.pool import DriverPool
 
 
 def inspect(graph: JobGraph, configuration: Configuration) -> tuple[dict[str, Any], list[Problem]]:

@@ -7,7 +7,6 @@ nobody has needed it for `local-cluster.idle-timeout`. All that it knows is in t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import subprocess
@@ -23,14 +22,15 @@ from firesteel.client.errors import ClusterError
 from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
-from firesteel.files import private_dir, read_json, tail
+from firesteel.fs.files import private_dir, read_json, tail
+from firesteel.fs.locks import exclusively
 from firesteel.ha.identity import check as check_store
+from firesteel.layout import NODE_LOG
 from firesteel.processes import ProcessIdentity
 
 WAKE_SECONDS = 60.0
 POLL_SECONDS = 0.02
-LOG = "node.log"
-_MOST_LOGS = 10
+_MOST_NODE_LOGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def start_node(
         own_log: other nodes run here, one of which writes to the usual log.
     """
     directory = private_dir(rest_file(given.configuration).parent)
-    log = directory / (f"node-of-{os.getpid()}.log" if own_log else LOG)
+    log = directory / (f"node-of-{os.getpid()}.log" if own_log else NODE_LOG)
     # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
     command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
     if given.config_file is not None:
@@ -125,13 +125,13 @@ def usable_directory(given: Given) -> Path:
 def node_log(directory: Path, pid: int) -> Path:
     """The log of the node that is this process."""
     own = directory / f"node-{pid}.log"
-    return own if own.exists() else directory / LOG
+    return own if own.exists() else directory / NODE_LOG
 
 
 def _remove_old_logs(directory: Path) -> None:
     """Those of nodes that are gone, but for the last few."""
     logs = sorted(directory.glob("node-*.log"), key=lambda f: f.stat().st_mtime)
-    for log in logs[:-_MOST_LOGS]:
+    for log in logs[:-_MOST_NODE_LOGS]:
         if ProcessIdentity.of(int("".join(filter(str.isdigit, log.stem)) or 0)) is None:
             log.unlink(missing_ok=True)
 
@@ -197,6 +197,5 @@ def _since(log: Path, begin: int) -> str:
 def one_at_a_time(given: Given) -> Iterator[None]:
     """Two commands at once wake up one cluster."""
     directory = usable_directory(given)
-    with (directory / "wake.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusively(directory / "wake.lock"):
         yield

@@ -17,7 +17,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import CheckedCommand, address_option, addressed, json_option
 from firesteel.cli.connection import is_awake
-from firesteel.cli.local_cluster import LOG, POLL_SECONDS, WAKE_SECONDS, one_at_a_time, start_node
+from firesteel.cli.local_cluster import POLL_SECONDS, WAKE_SECONDS, one_at_a_time, start_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import count, echo_json
 from firesteel.client.discovery import LocalCluster, connect, find_local, find_nodes, rest_file
@@ -27,8 +27,9 @@ from firesteel.config.high_availability import HaType
 from firesteel.config.sections import Authentication
 from firesteel.config.values import show_seconds
 from firesteel.errors import FiresteelError
-from firesteel.files import read_json
+from firesteel.fs.files import read_json
 from firesteel.ha.identity import check as check_store
+from firesteel.layout import NODE_LOG
 
 LEADER_SECONDS = 15.0
 _HERE = {"client.addresses": "", "client.timeout": "5 s"}
@@ -83,7 +84,7 @@ def _runs_already(given: Given, found: LocalCluster, as_json: bool) -> None:
 
 
 def _hints(given: Given, started: LocalCluster) -> None:
-    click.echo(f"  log                     {rest_file(given.configuration).parent / LOG}")
+    click.echo(f"  log                     {rest_file(given.configuration).parent / NODE_LOG}")
     click.echo("  firesteel list          its jobs\n  firesteel cluster stop  ends it; jobs go on")
     if Authentication.TOKEN in given.configuration.security.authentication:
         host = urlsplit(started.address).netloc
@@ -97,7 +98,7 @@ def _described(given: Given, node: LocalCluster) -> dict[str, Any]:
         "cluster_id": _name(given),
         "address": node.address,
         "pid": node.process.pid,
-        "log": str(rest_file(given.configuration).parent / LOG),
+        "log": str(rest_file(given.configuration).parent / NODE_LOG),
     }
 
 

@@ -6,14 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from firesteel.driver.pool import DriverPool
 from firesteel.engines.archive import archive_path
 from firesteel.engines.java import class_path, find_java, spark_home
 from firesteel.engines.launcher import LaunchOptions, remove, start_engine
 from firesteel.engines.record import RECORD, EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
-from firesteel.files import tail
+from firesteel.fs.files import tail
 from firesteel.processes import end
+from firesteel.worker.pool import DriverPool
 
 WRITE_SECONDS = 120.0
 """How long Java may take to write the archive at its exit."""

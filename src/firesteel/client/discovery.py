@@ -21,7 +21,8 @@ from firesteel.client.errors import ClusterUnreachableError
 from firesteel.client.local_token import ask_for_token
 from firesteel.client.model import Answer
 from firesteel.errors import FiresteelError
-from firesteel.files import read_json
+from firesteel.fs.files import read_json
+from firesteel.layout import ClusterLayout
 from firesteel.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FILE = "rest.json"
 NODES = "nodes"
 
 
@@ -50,7 +50,7 @@ class LocalCluster:
 
 def rest_file(configuration: Configuration) -> Path:
     """Where a node says how it is reached."""
-    return configuration.data.dir / "clusters" / configuration.high_availability.cluster_id / FILE
+    return ClusterLayout.of(configuration).rest_file
 
 
 def find_local(configuration: Configuration) -> LocalCluster | None:

@@ -9,10 +9,10 @@ from typing import Any, assert_never
 
 from pydantic import JsonValue
 
+from firesteel.attempts.checkpoints import location_of
 from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.dispatcher.job_table import JobTable
 from firesteel.dispatcher.services import DispatcherServices
-from firesteel.driver.checkpoints import location_of
 from firesteel.errors import FencingError, FiresteelError, JobStateError, SavepointError
 from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
 from firesteel.jobmaster.runner import JobManagerRunner

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 
+from firesteel.attempts.checkpoints import location_of
 from firesteel.config import Configuration
-from firesteel.driver.checkpoints import location_of
 from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import Mode
 from firesteel.jobgraph.modes import is_staged
-from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
 from firesteel.sandbox.owners import job_directory
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.retained import TRIGGER
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
+from firesteel.worker.errands import Errands, ErrandTookTooLongError
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.attempt import AttemptSpec
+from firesteel.attempts.attempt import AttemptSpec
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.model import Artifacts
 from firesteel.jobgraph.pymodules import find_module

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from firesteel.attempts.attempt import AttemptSpec, EventLog
 from firesteel.driver import artifacts, foreign_files
-from firesteel.driver.attempt import AttemptSpec, EventLog
 from firesteel.driver.cancel import CancelSwitch
 from firesteel.errors import OutputError
 from firesteel.jobgraph.formats import BatchCommit, lookup

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from firesteel.attempts.claim import NOT_MINE
 from firesteel.driver import foreign_files
-from firesteel.driver.claim import NOT_MINE
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
 from firesteel.sandbox.rules import Sandbox

@@ -18,13 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.checkpoints import batches_at
+from firesteel.attempts.lifecycle import is_called_off
 from firesteel.driver import foreign_files
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.checkpoints import batches_at
-from firesteel.driver.lifecycle import is_called_off
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.fs.urls import open_url
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox.users import OsUser, become
@@ -58,14 +57,6 @@ def main(args: dict[str, Any]) -> int:
 
 def let_go() -> bool:
     return True
-
-
-def result_of(answer: Mapping[str, Any]) -> Any:
-    """In the node: what an errand came to. Raises what it raised."""
-    if "error" not in answer:
-        return answer["result"]
-    kinds = (k for k in (SavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])
-    raise next(kinds, FiresteelError)(answer["message"])
 
 
 def _end_with_the_node() -> None:
@@ -143,7 +134,7 @@ def remove_tree(location: str) -> None:
     if "://" not in location:
         shutil.rmtree(Path(location), ignore_errors=False) if Path(location).exists() else None
         return
-    fs, path = fsspec.core.url_to_fs(location)
+    fs, path = open_url(location)
     if fs.exists(path):
         fs.rm(path, recursive=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -107,37 +106,6 @@ def _with_cause(text: str, error: BaseException) -> str:
     if first_lines(last, 1) not in told:
         lines.append(first_lines(last, 2))
     return "\n".join([text, *(f"  cause: {line}" for line in lines)])
-
-
-def from_exit(status: int | None, stderr: str, *, vertex: str | None = None) -> Failure:
-    """What the end of a process says when the driver could not say it itself. None: nobody could see how it ended."""
-    last = stderr.strip().splitlines()[-1:] or [""]
-    if status is None:
-        return Failure(
-            FailureKind.KILLED,
-            "the driver process ended without a result, and its exit code is unknown: the process that could have seen "
-            "it was gone; the end of stderr.log and the system's log may tell",
-            vertex,
-            traceback=stderr,
-        )
-    if status == -signal.SIGKILL:
-        return Failure(
-            FailureKind.KILLED,
-            "the driver process was killed (SIGKILL): by the system because memory ran out, or by somebody's kill -9",
-            vertex,
-            traceback=stderr,
-        )
-    if status < 0:
-        name = signal.Signals(-status).name
-        return Failure(FailureKind.KILLED, f"the driver process was ended by {name}", vertex, traceback=stderr)
-    detail = f": {last[0]}" if last[0] else ""
-    return Failure(
-        FailureKind.EXIT_CODE,
-        f"the driver process ended with code {status} and no result{detail}",
-        vertex,
-        traceback=stderr,
-        exit_code=status or None,
-    )
 
 
 def first_lines(text: str, lines: int = 12) -> str:

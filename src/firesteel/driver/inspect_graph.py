@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from firesteel.attempts.attempt import AttemptDirectory, settings_of
 from firesteel.driver import artifacts
-from firesteel.driver.attempt import AttemptDirectory, settings_of
 from firesteel.driver.failure import classify
 from firesteel.errors import InvalidPipelineError
-from firesteel.files import write_json
+from firesteel.fs.files import write_json
 from firesteel.jobgraph.model import Sink
 from firesteel.spark_connect.compiler import check, compile_graph
 from firesteel.spark_connect.session import EngineSession, quiet_client_logs

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.attempts.attempt import AttemptDirectory
 from firesteel.spark_connect.leftovers import QUIET_SECONDS, end_sessions
 from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 

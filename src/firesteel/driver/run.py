@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
+from firesteel.attempts.bell import ring
+from firesteel.attempts.harvest_budget import book_of, worth_counting
 from firesteel.driver import artifacts, batch, interactive, script, streaming
 from firesteel.driver.artifacts import resolve_by
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState, EventLog, settings_of
-from firesteel.driver.bell import ring
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.failure import classify
-from firesteel.driver.harvest_budget import book_of, worth_counting
 from firesteel.driver.places import vertex_of
 from firesteel.driver.stop import StopSwitch
 from firesteel.driver.stream_facts import tell_edges

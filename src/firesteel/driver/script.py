@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver import artifacts, gateway, relative_paths
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec, settings_of
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, settings_of
+from firesteel.driver import artifacts, gateway
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import Artifacts, Script
+from firesteel.spark_connect import relative_paths
 from firesteel.spark_connect.leftovers import end_leftovers
 from firesteel.spark_connect.script_api import ARCHIVES
 from firesteel.spark_connect.session import EngineSession

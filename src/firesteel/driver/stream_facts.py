@@ -9,20 +9,15 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firesteel.driver import checkpoints
-from firesteel.driver.attempt import AttemptSpec, EventLog
+from firesteel.attempts import checkpoints
+from firesteel.attempts.attempt import AttemptSpec, EventLog
 from firesteel.errors import FiresteelError
 from firesteel.jobgraph.model import JobGraph, Sink, Source, inputs_of
 from firesteel.savepoint.manifest import MANIFEST
 from firesteel.savepoint.naming import plain
 from firesteel.savepoint.take import find
 from firesteel.spark_connect.exchanges import plan_of_query, plans_of, ship_strategies, ship_strategies_of_query
-
-STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-DEFAULT_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-DEFAULT_CHANGELOG = "true"
-"""Of Spark 4.3, which keeps this one to itself unless it was set."""
+from firesteel.spark_connect.settings import CHANGELOG, DEFAULT_CHANGELOG, DEFAULT_STATE_STORE, STATE_STORE
 
 
 def tell_origins(spec: AttemptSpec, log: EventLog, *, restored: bool) -> None:

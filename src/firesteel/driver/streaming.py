@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firesteel.driver import artifacts, checkpoints, stream_facts
-from firesteel.driver.attempt import AttemptSpec, EventLog
+from firesteel.attempts import checkpoints
+from firesteel.attempts.attempt import AttemptSpec, EventLog
+from firesteel.attempts.checkpoints import checkpoint_location
+from firesteel.driver import artifacts, stream_facts
 from firesteel.driver.cancel import Cancelled, CancelSwitch
-from firesteel.driver.checkpoints import checkpoint_location
 from firesteel.driver.stop import StopSwitch
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
+from firesteel.fs.store import locate, open_store
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval
 from firesteel.jobgraph.state_shape import shape_of
 from firesteel.jobgraph.state_sql import KeptState
@@ -23,7 +25,6 @@ from firesteel.savepoint import writer
 from firesteel.savepoint.manifest import SinkPlaces, is_file_sink
 from firesteel.savepoint.plan_text import kept_by_plan
 from firesteel.savepoint.restore import restore as restore_savepoint
-from firesteel.sinks.store import locate, open_store
 from firesteel.spark_connect.analysed import analysed
 from firesteel.spark_connect.compiler import ROWS, CompiledGraph, registered_format
 from firesteel.spark_connect.session import EngineSession

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.engines.record import EngineRecord
-from firesteel.files import read_json
+from firesteel.fs.files import read_json
 from firesteel.spark_connect.session import EngineSession, quiet_client_logs
 
 

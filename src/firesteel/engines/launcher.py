@@ -30,7 +30,7 @@ from firesteel.engines.packages import ivy_settings
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.environment import inherited
 from firesteel.errors import EngineStartError
-from firesteel.files import private_dir, tail, write_atomically
+from firesteel.fs.files import private_dir, tail, write_atomically
 from firesteel.ports import unused_ports
 from firesteel.processes import ProcessIdentity, end, reap
 from firesteel.sandbox import become

@@ -10,7 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firesteel.files import private_dir, read_json, write_json
+from firesteel.fs.files import private_dir, read_json, write_json
 from firesteel.hosts import this_host
 from firesteel.processes import ProcessIdentity
 from firesteel.types import ANONYMOUS_USER

@@ -15,8 +15,8 @@ from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.node_log import log_as, log_to
 from firesteel.errors import FiresteelError
-from firesteel.files import private_dir
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.fs.files import private_dir
+from firesteel.layout import ClusterLayout
 from firesteel.types import JobID
 
 PID = "{pid}"
@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     log_as(configuration.logging.format)
     with contextlib.suppress(OSError):  # a directory that cannot be made is told of when the node starts
         # Nothing is looked for where a command was given: all paths of the configuration are absolute by now (S45).
-        os.chdir(private_dir(cluster_directory(configuration)))
+        os.chdir(private_dir(ClusterLayout.of(configuration).home))
     from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint  # a second that a refusal need not take
 
     application = JobID(args.application) if args.application else None

@@ -27,7 +27,6 @@ from firesteel.config.high_availability import HaType
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
-from firesteel.driver.pool import DriverPool
 from firesteel.entrypoint.application import application_ended
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
@@ -35,22 +34,23 @@ from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
 from firesteel.entrypoint.one_directory import OneDirectory
 from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem
-from firesteel.files import private_dir
 from firesteel.flink_rest.routes import FLINK
+from firesteel.fs.files import private_dir
 from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.local.executor import LocalAttemptExecutor
-from firesteel.jobmaster.sandboxing import close_files_of_the_node, sandbox_policy, say_what_holds
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.layout import ClusterLayout
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_keys import JobKeys, ensure_job_key
 from firesteel.stores.secrets import NodeKeys
 from firesteel.types import JobID
+from firesteel.worker.executor import LocalAttemptExecutor
+from firesteel.worker.pool import DriverPool
+from firesteel.worker.sandboxing import close_files_of_the_node, sandbox_policy, say_what_holds
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class ClusterEntrypoint:
                 if self._rest:  # before anything is there that would have to be ended again (S3)
                     check_door(self.configuration.rest, self.configuration.security)
             with starting("data directory"):
-                root = private_dir(cluster_directory(self.configuration))
+                root = private_dir(ClusterLayout.of(self.configuration).home)
                 claim(root, self.configuration)
             node = await self._open_node(root, opened, tasks)
             if self.configuration.high_availability.type is not HaType.NONE:
@@ -189,7 +189,7 @@ class ClusterEntrypoint:
 
     async def _open_node(self, root: Path, opened: contextlib.AsyncExitStack, tasks: OwnedTasks) -> Node:
         """What the node has whoever leads; each part is closed by `opened`, in reverse."""
-        configuration = self.configuration
+        configuration, layout = self.configuration, ClusterLayout(root)
         with starting("high-availability services"):
             ha = await open_high_availability(configuration)
             opened.push_async_callback(ha.close)
@@ -210,13 +210,13 @@ class ClusterEntrypoint:
             )
             pool = await asyncio.to_thread(make_pool)
             opened.push_async_callback(asyncio.to_thread, pool.close)
-            files = JobFiles(blobs, private_dir(root / "jobs"))
-            executor = LocalAttemptExecutor(configuration, root / "jobs", pool, files)
+            files = JobFiles(blobs, private_dir(layout.jobs))
+            executor = LocalAttemptExecutor(configuration, layout.jobs, pool, files)
             opened.push_async_callback(executor.close)
             await executor.open()
 
         def remove_logs(job_id: str) -> None:
-            tasks.start(asyncio.to_thread(shutil.rmtree, root / "jobs" / job_id, ignore_errors=True), "evict")
+            tasks.start(asyncio.to_thread(shutil.rmtree, layout.job(JobID(job_id)), ignore_errors=True), "evict")
 
         with starting("engine provider"):
             engines = engine_provider(configuration)
@@ -250,7 +250,9 @@ class ClusterEntrypoint:
 def _blob_store(configuration: Configuration, root: Path) -> BlobStore:
     options = configuration.blob
     return BlobStore(
-        private_dir(root / "blobs"), max_size=memory_bytes(options.max_size), quota=memory_bytes(options.quota)
+        private_dir(ClusterLayout(root).blobs),
+        max_size=memory_bytes(options.max_size),
+        quota=memory_bytes(options.quota),
     )
 
 

@@ -8,15 +8,14 @@ library prints goes to the new one too. Several nodes may share the file: who fi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from firesteel.config.sections import LogFormat
+from firesteel.fs.locks import exclusively
 from firesteel.log_context import JsonFormatter, TextFormatter
 
 MAX_BYTES = 16 << 20
@@ -33,7 +32,7 @@ class NodeLog(RotatingFileHandler):
 
     def doRollover(self) -> None:  # noqa: N802 - as in logging
         old = _identity(self.stream.fileno()) if self.stream else None
-        with _locked(Path(self.baseFilename)):
+        with exclusively(Path(self.baseFilename).with_name(f".{Path(self.baseFilename).name}.lock")):
             if old == _identity(self.baseFilename):  # else another node was faster
                 super().doRollover()
             else:
@@ -73,13 +72,6 @@ def log_as(line_format: LogFormat) -> None:
     """Once the configuration is known; until then lines are text."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter() if line_format is LogFormat.JSON else TextFormatter())
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.with_name(f".{path.name}.lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _identity(file: int | str) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from firesteel.engines.record import EngineDirectory
 from firesteel.errors import InvalidConfigError, Problem, StoreUnavailableError, VersionConflictError
 from firesteel.ha.protocols import NEW, Epoch, StateStore
 from firesteel.hosts import this_host
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.layout import ClusterLayout
 from firesteel.rest.announcement import running_nodes
 
 
@@ -23,7 +23,7 @@ class OneDirectory:
         host = this_host()
         self._path = f"cluster/directory-{hashlib.sha256(f'{host.name}/{host.machine}'.encode()).hexdigest()[:16]}"
         self._mine = configuration.data.dir.resolve()
-        self._cluster = cluster_directory(configuration)
+        self._cluster = ClusterLayout.of(configuration).home
 
     async def check(self, store: StateStore) -> None:
         """For a node that starts. A store that cannot be asked is asked again by whoever leads."""
@@ -64,7 +64,7 @@ class OneDirectory:
 def _running(directory: Path) -> str | None:
     if nodes := running_nodes(directory):
         return f"a node (process {nodes[0].get('pid')})"
-    if not (directory / "engines").is_dir():
+    if not ClusterLayout(directory).engines.is_dir():
         return None
     engines = [r for r in EngineDirectory(directory).alive() if not r.shared]
     return f"an engine ({engines[0].engine_id})" if engines else None

@@ -15,7 +15,7 @@ from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
 from firesteel.errors import FencingError
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
 from firesteel.hosts import Whereabouts, this_host, this_user
@@ -24,11 +24,12 @@ from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMaster
-from firesteel.jobmaster.plan import launch_options, shared_engine_spec
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.jobmaster.requirements import Requirements
 from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.layout import ClusterLayout
 from firesteel.resourcemanager.manager import ResourceManager
-from firesteel.resourcemanager.provider import EngineProvider, LocalEngineProvider, cluster_directory
+from firesteel.resourcemanager.provider import EngineProvider
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -37,6 +38,8 @@ from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
 from firesteel.stores.uploads import UploadStore
+from firesteel.worker.engines import LocalEngineProvider
+from firesteel.worker.launch_options import launch_options
 
 
 async def _nothing(_store: StateStore, _epoch: Epoch) -> None:
@@ -140,7 +143,7 @@ class Certain:
 
 def engine_provider(configuration: Configuration) -> LocalEngineProvider:
     return LocalEngineProvider(
-        EngineDirectory(cluster_directory(configuration)),
+        EngineDirectory(ClusterLayout.of(configuration).home),
         launch_options(configuration),
         shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
         shared_owner=None if configuration.engine.isolation is Isolation.SESSION else this_user(),
@@ -155,7 +158,7 @@ def finished_jobs(configuration: Configuration, on_evict: Callable[[str], None])
 
     options = configuration.jobstore
     return ExecutionGraphInfoStore(
-        private_dir(cluster_directory(configuration) / "finished"),
+        private_dir(ClusterLayout.of(configuration).finished),
         max_count=options.max_capacity,
         max_age=options.expiration_time,
         cache_bytes=memory_bytes(options.cache_size),

@@ -5,7 +5,7 @@ Structured Streaming takes a batch when the last one is done, so nothing presses
 
 from __future__ import annotations
 
-from firesteel.driver.committed import Committed
+from firesteel.attempts.committed import Committed
 from firesteel.flink_rest.view import VertexView
 from firesteel.status import JobStatus
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from firesteel.driver.committed import Committed, CommittedBatch, Origin
+from firesteel.attempts.committed import Committed, CommittedBatch, Origin
 from firesteel.flink_rest.view import JobView
 from firesteel.rest.answers import Json
 from firesteel.rest.security.masking import mask_text

@@ -19,6 +19,7 @@ from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.debugging import dump_node, require_debugging
 from firesteel.flink_rest.log_files import LogFiles, empty_text, listed, require_all, text_of
 from firesteel.flink_rest.process_metrics import own_metrics
+from firesteel.layout import NODE_LOG, NODE_OUTPUT
 from firesteel.resourcemanager.overview import ResourceOverview
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
@@ -28,8 +29,6 @@ from firesteel.rest.security.masking import mask
 from firesteel.rest.security.principals import Principal
 
 router = APIRouter(tags=["jobmanager"], responses=ERRORS)
-
-LOG, STDOUT = "node.log", "node.out"
 
 
 @router.get("/jobmanager/config", summary="The configuration of this node")
@@ -70,13 +69,13 @@ async def show_log_file(
 @router.get("/jobmanager/log", response_class=Response, summary="The log of this node")
 async def show_log(context: Context, principal: CallerPrincipal) -> Response:
     require_all(principal)
-    return await text_of(files_of(context)[LOG]) or empty_text()
+    return await text_of(files_of(context)[NODE_LOG]) or empty_text()
 
 
 @router.get("/jobmanager/stdout", response_class=Response, summary="What this node printed")
 async def show_stdout(context: Context, principal: CallerPrincipal) -> Response:
     require_all(principal)
-    return await text_of(files_of(context)[STDOUT]) or empty_text()
+    return await text_of(files_of(context)[NODE_OUTPUT]) or empty_text()
 
 
 @router.get("/jobmanager/thread-dump", summary="Threads and tasks of this node; for admins")
@@ -86,7 +85,7 @@ async def show_threads(context: Context, principal: CallerPrincipal) -> Response
 
 
 def files_of(context: RestContext) -> LogFiles:
-    return {name: context.directory / name for name in (LOG, STDOUT)}
+    return {name: context.directory / name for name in (NODE_LOG, NODE_OUTPUT)}
 
 
 def render_configuration(configuration: Configuration, principal: Principal) -> list[Json]:

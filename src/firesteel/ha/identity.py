@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from firesteel.config.high_availability import HaType
 from firesteel.config.loader import Configuration
 from firesteel.errors import InvalidConfigError, Problem
-from firesteel.files import read_json, write_json
+from firesteel.fs.files import read_json, write_json
 from firesteel.ha.services import DATABASE
 from firesteel.processes import ProcessIdentity
 

@@ -17,7 +17,8 @@ from firesteel.errors import (
     StoreFailingError,
     StoreUnavailableError,
 )
-from firesteel.files import NotAPlainFileError, open_plain, private_dir
+from firesteel.fs.files import NotAPlainFileError, open_plain, private_dir, sync_dir, write_all
+from firesteel.fs.urls import open_url
 from firesteel.ha.storage import ValueFiles
 
 _OPTION = "high-availability.storageDir"
@@ -45,10 +46,8 @@ def open_files(location: str | None, cluster_id: str, instance: str) -> ValueFil
         location = "/" + location.removeprefix("file:").lstrip("/")
     if "://" not in location:
         return LocalFiles(Path(location, *parts))
-    import fsspec
-
     try:
-        fs, root = fsspec.core.url_to_fs(location)
+        fs, root = open_url(location)
     except (ImportError, ValueError) as error:
         fix = "install the fsspec client of its kind of URL, or name a directory"
         raise InvalidConfigError([Problem(f"cannot be opened: {error}", fix, field=_OPTION)]) from error
@@ -72,9 +71,7 @@ class LocalFiles:
             fd = self._create(name)
             try:
                 self._sync_parents()
-                left = memoryview(value)
-                while left:
-                    left = left[os.write(fd, left) :]
+                write_all(fd, value)
                 os.fsync(fd)
             except OSError:
                 # On a full disk, half a file would take the room that the next try needs.
@@ -83,7 +80,7 @@ class LocalFiles:
                 raise
             finally:
                 os.close(fd)
-            _sync_directory(self._directory)
+            sync_dir(self._directory)
         except OSError as error:
             raise _error(error, f"the file {self._directory / name} could not be written") from error
 
@@ -102,7 +99,7 @@ class LocalFiles:
             return
         for above, directory in enumerate(self._directory.parents):
             try:
-                _sync_directory(directory)
+                sync_dir(directory)
             except OSError as error:
                 if above < 2 or error.errno not in _NOT_OURS:
                     raise
@@ -186,11 +183,3 @@ def _error(error: OSError, what: str) -> StoreError:
     if error.errno in _FORBIDDEN:
         return StoreBrokenError(f"{said}; make {_OPTION} a directory that this user may write to, on every node")
     return StoreUnavailableError(f"{said}; it may work later")
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from firesteel.driver.attempt import AttemptResult
+from firesteel.attempts.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint.manifest import SavepointRequest

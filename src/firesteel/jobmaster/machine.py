@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from firesteel.driver.attempt import AttemptResult, AttemptState
+from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import Restart
 from firesteel.jobmaster.executor import Presence

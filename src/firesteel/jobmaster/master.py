@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
+from firesteel.attempts.attempt import AttemptResult
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
-from firesteel.driver.attempt import AttemptResult
 from firesteel.engines.record import EngineSpec
 from firesteel.errors import (
     EngineError,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from firesteel.driver import committed
-from firesteel.driver.committed import NONE, Committed
+from firesteel.attempts import committed
+from firesteel.attempts.committed import NONE, Committed
 
 KEPT_ATTEMPTS = 16
 """Attempts that are remembered, and whose logs are kept, of a job that restarts for months."""

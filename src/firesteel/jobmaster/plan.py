@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firesteel.config import Configuration
-from firesteel.config.sections import ClassArchive, Isolation
+from firesteel.config.sections import Isolation
 from firesteel.config.values import memory_bytes
 from firesteel.engines.command import local_cores
-from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
 from firesteel.hosts import this_user
 from firesteel.jobgraph.model import JobGraph, ScriptApi
-from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.spark_connect.script_api import ScriptNeeds, analyse_script
 from firesteel.spark_connect.settings import split_settings
 
@@ -23,7 +21,6 @@ from firesteel.spark_connect.settings import split_settings
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     engine: EngineSpec
-    launch: LaunchOptions
     classic: bool
     """The job is a script that needs a JVM of its own."""
     needs: ScriptNeeds | None
@@ -56,26 +53,11 @@ class RunPlan:
                 jvm_options=tuple(configuration.engine.jvm_options),
                 owner=owner_of_early_engines(configuration),
             ),
-            launch=launch_options(configuration),
             classic=classic,
             needs=needs,
             python=python,
             driver_environment={"PYSPARK_PYTHON": python, "PYTHONUNBUFFERED": "1"},
         )
-
-
-def launch_options(configuration: Configuration) -> LaunchOptions:
-    return LaunchOptions(
-        cache_dir=configuration.data.cache_dir,
-        java_home=configuration.java.home,
-        python=str(configuration.driver.python or sys.executable),
-        start_timeout=configuration.engine.start_timeout,
-        stop_timeout=configuration.engine.stop_timeout,
-        class_archive=configuration.engine.class_archive is ClassArchive.AUTO,
-        ui=configuration.engine.ui,
-        passed_variables=configuration.driver.environment_pass,
-        sandbox=sandbox_policy(configuration),
-    )
 
 
 def _master(graph: JobGraph, master: str) -> str:

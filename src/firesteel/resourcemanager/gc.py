@@ -18,7 +18,8 @@ from typing import Any
 from firesteel.engines.launcher import remove as remove_record
 from firesteel.engines.launcher import stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
-from firesteel.files import read_json
+from firesteel.fs.files import read_json
+from firesteel.fs.urls import open_url
 from firesteel.hosts import Host, this_host
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox.owners import is_owner_directory
@@ -127,7 +128,7 @@ def remove(leftover: Leftover, places: ClusterPlaces, *, grace: float = 15.0) ->
                 elif leftover.kind is LeftoverKind.ENGINE or record.process is None or not record.process.alive:
                     stop_engine(directory, record, grace=grace)
         case LeftoverKind.CHECKPOINTS if "://" in leftover.what:
-            files, path = _remote(leftover.what)
+            files, path = open_url(leftover.what)
             if files.exists(path):
                 files.rm(path, recursive=True)
         case _:
@@ -195,7 +196,7 @@ def _checkpoints(places: ClusterPlaces, known: JobsKnown, before: float) -> Iter
             if _gone(home.name, known) and home.name not in others and (since := _newest(home)) <= before:
                 yield Leftover(LeftoverKind.CHECKPOINTS, str(home), why, _size(home), since)
         return
-    files, path = _remote(places.checkpoints)
+    files, path = open_url(places.checkpoints)
     for above, entry in _remote_directories(files, path):
         name = _name(entry)
         if _gone(name, known) and name not in others:
@@ -262,13 +263,6 @@ def _stats(root: Path, read: Callable[[Any], float]) -> Iterable[float]:
             yield read(path.lstat())
         except FileNotFoundError:
             continue  # somebody was faster
-
-
-def _remote(location: str) -> tuple[Any, str]:
-    import fsspec
-
-    files, path = fsspec.core.url_to_fs(location)
-    return files, path
 
 
 def _seconds(entry: dict[str, Any]) -> float | None:

@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from firesteel.files import read_json, write_json
+from firesteel.fs.files import read_json, write_json
 from firesteel.hosts import Host, this_host
+from firesteel.layout import REST_FILE
 from firesteel.processes import ProcessIdentity
 
 logger = logging.getLogger(__name__)
 
-LOCAL_FILE = "rest.json"
-"""In the cluster's directory."""
 NODES = "nodes"
 """The key under which the file lists all nodes, the one that it is about among them."""
 LOOK_SECONDS = 2.0
@@ -39,7 +38,7 @@ class Announcement:
     def __init__(self, directory: Path, content: Node) -> None:
         me = ProcessIdentity.of(os.getpid())
         assert me is not None
-        self._file = directory / LOCAL_FILE
+        self._file = directory / REST_FILE
         self._lock = directory / "rest.lock"
         self._content: Node = {**content, "pid": me.pid, "started": me.started, "host": str(this_host())}
         self._over = False
@@ -126,7 +125,7 @@ class Announcement:
 def running_nodes(directory: Path) -> list[Node]:
     """The nodes of this machine that are announced in a cluster's directory, and run. Not more than can be read."""
     try:
-        content = read_json(directory / LOCAL_FILE)
+        content = read_json(directory / REST_FILE)
     except (OSError, ValueError):
         return []
     listed = _listed(content) if isinstance(content, dict) else []

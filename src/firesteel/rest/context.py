@@ -15,7 +15,6 @@ from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import ForbiddenError, JobNotFoundError
-from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
@@ -25,6 +24,7 @@ from firesteel.rest.overview import OverviewLines
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.types import JobID
+from firesteel.worker.sandboxing import sandbox_policy
 
 
 @dataclass

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firesteel.errors import InvalidConfigError, Problem
-from firesteel.files import NotAPlainFileError, open_plain
+from firesteel.fs.files import NotAPlainFileError, open_plain
 from firesteel.rest.answers import answer, errors
 from firesteel.rest.security.answers import POLICY
 from firesteel.rest.security.principals import Principal

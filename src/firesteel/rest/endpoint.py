@@ -21,6 +21,7 @@ from firesteel.config.fingerprint import fingerprint
 from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
 from firesteel.hosts import this_user
+from firesteel.layout import ClusterLayout
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import Facade, TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
@@ -97,7 +98,7 @@ class WebMonitorEndpoint:
                 configuration=self._configuration,
                 node=node,
                 blobs=self._blobs,
-                logs=JobLogs(self._directory / "jobs"),
+                logs=JobLogs(ClusterLayout(self._directory).jobs),
                 directory=self._directory,
                 job_of_key=self._job_of_key,
             )

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from firesteel.driver.attempt import OUTPUT
-from firesteel.files import NotAPlainFileError, open_plain
+from firesteel.attempts.attempt import OUTPUT
+from firesteel.fs.files import NotAPlainFileError, open_plain
 from firesteel.types import JobID
 
 CHUNK = 1 << 18

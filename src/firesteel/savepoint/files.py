@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 from firesteel.errors import InvalidPipelineError, SavepointError
+from firesteel.fs.store import FileLocation, FileStore, locate, open_store
+from firesteel.fs.urls import file_system
 from firesteel.savepoint.manifest import SavedFile
-from firesteel.sinks.store import FileLocation, FileStore, locate, open_store
 
 _CHUNK = 1 << 20
 _WORKERS = 8
@@ -103,9 +104,7 @@ class Place:
             with open(self.path(name), mode) as file:
                 yield file
         else:
-            import fsspec
-
-            files: Any = fsspec.filesystem(self.location.protocol, **self.location.options)
+            files = file_system(self.location.protocol, **self.location.options)
             with files.open(self.path(name), mode) as file:
                 yield file
 

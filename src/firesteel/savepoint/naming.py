@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from firesteel.errors import InvalidInputError, InvalidPipelineError, InvalidRequestError, Problem
-from firesteel.sinks.store import locate
+from firesteel.fs.store import locate
 from firesteel.types import JobID
 
 

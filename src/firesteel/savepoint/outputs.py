@@ -8,10 +8,10 @@ cut back to the savepoint; files of later batches, which are about to be written
 from __future__ import annotations
 
 from firesteel.errors import InvalidPipelineError, Problem
+from firesteel.fs.store import Move, locate
 from firesteel.savepoint import sinklog
 from firesteel.savepoint.files import Place
 from firesteel.savepoint.manifest import NONE, SINK_LOG, SavedSink
-from firesteel.sinks.store import Move, locate
 from firesteel.types import JobID
 
 ASIDE = "_rolled_back"

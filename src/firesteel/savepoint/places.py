@@ -7,7 +7,7 @@ import posixpath
 import re
 
 from firesteel.errors import FiresteelError
-from firesteel.sinks.store import locate
+from firesteel.fs.store import locate
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

@@ -17,9 +17,9 @@ import logging
 import re
 
 from firesteel.errors import CommitConflictError
+from firesteel.fs.store import FileStore, Move, PathKind, lost
 from firesteel.sinks.plan import SUCCESS, emptied_directories
 from firesteel.sinks.record import CommitRecord, CommitSummary, Decision, decode, decode_done, encode, encode_done
-from firesteel.sinks.store import FileStore, Move, PathKind, lost
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from enum import Enum
 from typing import Any
 
 from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem
+from firesteel.fs.store import FileStore, PathKind, locate, open_store
 from firesteel.jobgraph.model import NAME_PATTERN, SaveMode
 from firesteel.sinks import plan
 from firesteel.sinks.log import PRIVATE, CommitLog
 from firesteel.sinks.record import CommitRecord, CommitSummary, Decision
-from firesteel.sinks.store import FileStore, PathKind, locate, open_store
 from firesteel.types import JobID, parse_job_id
 
 logger = logging.getLogger(__name__)

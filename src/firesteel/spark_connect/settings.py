@@ -30,6 +30,12 @@ _STATIC_SQL = (
 # Sessions of jobs whose submitter is not an admin: FROM text.`/some/file` would read whatever the engine can (S39).
 RESTRICTIONS = {"spark.sql.runSQLOnFiles": "false"}
 
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+DEFAULT_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+DEFAULT_CHANGELOG = "true"
+"""Of Spark 4.3, which keeps this one to itself unless it was set."""
+
 
 class SplitSettings(NamedTuple):
     engine: dict[str, str]

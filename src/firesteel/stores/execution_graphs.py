@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firesteel.files import NotAPlainFileError, open_plain, private_dir, write_atomically
+from firesteel.fs.files import NotAPlainFileError, open_plain, private_dir, write_atomically
 from firesteel.types import JobID
 
 from .codec import UnreadableRecordError, decode, encode, take, take_job_id

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError
-from firesteel.files import write_atomically
+from firesteel.fs.files import write_atomically
+from firesteel.fs.urls import open_url
 from firesteel.types import JobID
 
 from .codec import UnreadableRecordError, decode, encode, take, take_job_id
@@ -103,10 +104,8 @@ class HistoryArchivist:
 
 
 def open_archive(url: str) -> _ArchiveFiles:
-    import fsspec
-
     try:
-        fs, root = fsspec.core.url_to_fs(url)
+        fs, root = open_url(url)
     except (ImportError, ValueError) as error:
         raise EnvironmentNotReadyError(
             f"jobmanager.archive.fs.dir cannot be opened: {error} — install the fsspec client of its kind of URL"

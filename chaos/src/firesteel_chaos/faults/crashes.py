@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.operations import SAVEPOINT
 from firesteel.errors import FiresteelError
-from firesteel.files import write_atomically
+from firesteel.fs.files import write_atomically
 from firesteel.types import JobID
 from firesteel_chaos.faults.clients import begin_with_job, graph, one_job
 from firesteel_chaos.faults.model import Fault, Strike, World, fault

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from firesteel.engines.record import EngineDirectory, EngineRecord
+from firesteel.layout import ClusterLayout
 from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ControlledCluster, ControlledNode, answers, leader_of, leading_node
 from firesteel_chaos.history import History
@@ -112,7 +113,7 @@ class World:
 
     @property
     def home(self) -> Path:
-        return self.cluster.data_dir / "clusters" / self.cluster.cluster_id
+        return ClusterLayout.below(self.cluster.data_dir, self.cluster.cluster_id).home
 
     def attempts(self) -> Iterator[tuple[str, Path, ProcessIdentity]]:
         """Job, directory and driver of each attempt that has one; the driver may be gone."""

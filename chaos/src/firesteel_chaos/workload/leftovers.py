@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from firesteel.layout import ClusterLayout, attempts_of
+from firesteel.types import JobID
 from firesteel_chaos.history import History
 from firesteel_chaos.workload.errands import Planned
 
@@ -33,7 +35,7 @@ def look_for_leftovers(
 def leftovers(data_dir: Path, cluster_id: str, planned: Planned) -> list[str]:
     """What is found of an ended job, by name."""
     assert planned.result is not None
-    attempts = data_dir / "clusters" / cluster_id / "jobs" / planned.job / "attempts"
+    attempts = attempts_of(ClusterLayout.below(data_dir, cluster_id).jobs, JobID(planned.job))
     found = [f"attempts/{f.parent.name}/{f.name}" for f in attempts.glob("*/spec.json")]
     # That of a stream is kept on purpose.
     if not planned.result.get("checkpoint") and any((data_dir / "checkpoints").glob(f"*/{planned.job}")):

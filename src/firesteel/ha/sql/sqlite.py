@@ -23,7 +23,7 @@ from firesteel.errors import (
     StoreFailingError,
     StoreUnavailableError,
 )
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.sql import sqlite_rows as rows
 from firesteel.ha.sql.batch import Batch, Leadership

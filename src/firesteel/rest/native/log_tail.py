@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver.events import ProgressTail
+from firesteel.attempts.events import ProgressTail
 from firesteel.rest.logs import JobLogs, open_regular, regular
 from firesteel.rest.security.masking import mask_text
 from firesteel.types import JobID

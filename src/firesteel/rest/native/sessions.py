@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from firesteel.attempts.attempt import AttemptDirectory
 from firesteel.config.sections import Role
-from firesteel.driver.attempt import AttemptDirectory
 from firesteel.errors import FiresteelError, JobStateError
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context

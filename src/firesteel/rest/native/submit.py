@@ -34,7 +34,6 @@ from firesteel.errors import (
 from firesteel.jobgraph.admission import Admitted, AllowedPlaces, SubmittedDocument
 from firesteel.jobgraph.files import NamedFile
 from firesteel.jobgraph.model import JobGraph
-from firesteel.jobmaster.sandboxing import check_owner
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.errors import HttpError
@@ -50,6 +49,7 @@ from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.types import JobID, is_job_id, new_job_id
+from firesteel.worker.sandboxing import check_owner
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from starlette.responses import PlainTextResponse, Response
 
-from firesteel.driver.events import LIMIT_BYTES, previous
+from firesteel.attempts.events import LIMIT_BYTES, previous
 from firesteel.rest.context import CallerParam, Context
 from firesteel.rest.errors import HttpError
 from firesteel.rest.logs import open_regular

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
 from firesteel.rest.security.masking import mask_text
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import logging
@@ -27,7 +26,8 @@ from typing import Literal, NamedTuple
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from firesteel.config.sections import Role
-from firesteel.files import private_dir, write_atomically
+from firesteel.fs.files import private_dir, write_atomically
+from firesteel.fs.locks import exclusively
 from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
 
 logger = logging.getLogger(__name__)
@@ -249,12 +249,8 @@ class TokenFile:
         """The tokens, while no other process or thread can change them."""
         private_dir(self._path.parent)
         # A file of its own: the tokens file is replaced by each change, and a lock stays with the file that it is on.
-        lock = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with exclusively(self._path.with_name(f"{self._path.name}.lock")):
             yield self._read()
-        finally:
-            os.close(lock)
 
     def _write(self, tokens: tuple[_Record, ...]) -> None:
         write_atomically(self._path, _Tokens(tokens=tokens).model_dump_json(indent=1) + "\n", mode=0o600)

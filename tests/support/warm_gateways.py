@@ -7,9 +7,9 @@ import threading
 import uuid
 from pathlib import Path
 
-from firesteel.driver.gateway import Gateway, start_gateway
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineSpec
+from firesteel.worker.gateway import Gateway, start_gateway
 
 
 class WarmGateways:

@@ -15,7 +15,7 @@ from firesteel.config.sections import Isolation, SandboxKind
 from firesteel.engines.java import find_java, spark_home
 from firesteel.errors import EnvironmentNotReadyError, FiresteelError, InvalidRequestError, Problem
 from firesteel.hosts import this_user
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.layout import ClusterLayout
 from firesteel.sandbox import landlock
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import real
@@ -113,7 +113,7 @@ def close_files_of_the_node(configuration: Configuration) -> None:
     if configuration.security.sandbox is not SandboxKind.USER:
         return
     os.umask(0o077)
-    directory = cluster_directory(configuration)
+    directory = ClusterLayout.of(configuration).home
     for way in (configuration.data.dir, directory.parent, directory):
         if way.is_dir():
             close_entries(str(way))

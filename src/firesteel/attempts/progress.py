@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.driver import committed
-from firesteel.driver.committed import Committed, CommittedBatch, Origin
+from firesteel.attempts import committed
+from firesteel.attempts.committed import Committed, CommittedBatch, Origin
 
 SO_FAR = "so-far"
 """The event with which a new event log begins: the view of everything in the logs before it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from firesteel.sinks.store import Move, PathKind, lost
+from firesteel.fs.store import Move, PathKind, lost
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config import Configuration
-from firesteel.driver.errands import result_of
-from firesteel.driver.pool import DriverProcess
-from firesteel.errors import FiresteelError
-from firesteel.files import private_dir, tail
-from firesteel.jobmaster.local.processes import AttemptProcesses
-from firesteel.jobmaster.sandboxing import sandbox_policy
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.fs.files import private_dir, tail
 from firesteel.sandbox.rules import Sandbox
+from firesteel.worker.pool import DriverProcess
+from firesteel.worker.processes import AttemptProcesses
+from firesteel.worker.sandboxing import sandbox_policy
 
 logger = logging.getLogger(__name__)
 
@@ -155,3 +154,11 @@ def _read(answer: Path, status: int | None) -> dict[str, Any]:
         pass
     ending = f"by signal {-status}" if status is not None and status < 0 else f"with status {status}"
     raise FiresteelError(f"the process ended {ending} and left no answer{os.linesep + text if text else ''}")
+
+
+def result_of(answer: Mapping[str, Any]) -> Any:
+    """What an errand came to. Raises what it raised."""
+    if "error" not in answer:
+        return answer["result"]
+    kinds = (k for k in (SavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])
+    raise next(kinds, FiresteelError)(answer["message"])

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from firesteel.driver.progress import SO_FAR, ProgressView, is_event
-from firesteel.files import NotAPlainFileError, open_plain
+from firesteel.attempts.progress import SO_FAR, ProgressView, is_event
+from firesteel.fs.files import NotAPlainFileError, open_plain
 
 LIMIT_BYTES = 4 << 20
 """When an event log is full. There are at most two of them."""

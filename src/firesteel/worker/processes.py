@@ -7,15 +7,16 @@ import sys
 import threading
 from pathlib import Path
 
+from firesteel.attempts.attempt import AttemptDirectory
+from firesteel.attempts.claim import NOT_MINE, holder
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory
-from firesteel.driver.claim import NOT_MINE, holder
-from firesteel.driver.gateway import Gateway, end_jvms
-from firesteel.driver.lifecycle import kill
-from firesteel.driver.pool import DriverPool, DriverProcess
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
+from firesteel.layout import attempt_directory
 from firesteel.processes import ProcessIdentity, group_of
 from firesteel.types import AttemptId
+from firesteel.worker.endings import kill
+from firesteel.worker.gateway import Gateway, end_jvms
+from firesteel.worker.pool import DriverPool, DriverProcess
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class AttemptProcesses:
         self._pool_lock = threading.Lock()
 
     def directory(self, attempt: AttemptId) -> AttemptDirectory:
-        return AttemptDirectory(self.root / attempt.job_id / "attempts" / str(attempt.number))
+        return AttemptDirectory(attempt_directory(self.root, attempt))
 
     def pool(self) -> DriverPool:
         """The one that was lent, or an own one that is made now."""

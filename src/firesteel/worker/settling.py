@@ -8,16 +8,17 @@ import signal
 import time
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptState
-from firesteel.driver.claim import LOCK, claimed, holder
-from firesteel.driver.lifecycle import call_off, result_of
-from firesteel.driver.pool import DriverExit
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptState
+from firesteel.attempts.claim import LOCK, claimed, holder
+from firesteel.attempts.lifecycle import call_off
 from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
-from firesteel.files import private_dir, tail
+from firesteel.fs.files import private_dir, tail
 from firesteel.hosts import Whereabouts
-from firesteel.jobmaster.local import engine_log
-from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.types import AttemptId, Guard, certain
+from firesteel.worker import engine_log
+from firesteel.worker.endings import result_of
+from firesteel.worker.pool import DriverExit
+from firesteel.worker.processes import AttemptProcesses
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firesteel.driver.attempt import AttemptSpec
+from firesteel.attempts.attempt import AttemptSpec
+from firesteel.fs.store import FileStore, locate, open_store
 from firesteel.jobgraph.model import Sink
-from firesteel.sinks.store import FileStore, locate, open_store
 
 NONE = -1
 

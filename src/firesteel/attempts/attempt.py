@@ -21,13 +21,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from firesteel.driver import claim
-from firesteel.driver.claim import hold, holder
-from firesteel.driver.events import EventLog, EventTail, LineTail
+from firesteel.attempts import claim
+from firesteel.attempts.claim import hold, holder
+from firesteel.attempts.events import EventLog, EventTail, LineTail
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure
-from firesteel.files import NotAPlainFileError, open_plain, private_dir, read_json, write_json
+from firesteel.fs.files import NotAPlainFileError, open_plain, private_dir, read_json, write_json
 from firesteel.jobgraph.model import JobGraph
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.settings import RESTRICTIONS, session_settings

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Callable
 
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
-from firesteel.driver.claim import claimed
-from firesteel.driver.failure import from_exit
-from firesteel.driver.pool import DriverExit
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec
+from firesteel.attempts.claim import claimed
 from firesteel.errors import FencingError, FiresteelError
-from firesteel.failure import Failure, FailureKind
-from firesteel.files import private_dir, tail
-from firesteel.processes import ProcessIdentity
+from firesteel.fs.files import private_dir
 
 
 def write_intent(directory: AttemptDirectory, spec: AttemptSpec) -> bool:
@@ -64,23 +58,3 @@ def spec_of(directory: AttemptDirectory) -> AttemptSpec:
     if not directory.spec.exists():
         raise FiresteelError(f"there is no attempt in {directory.root}, or it was forgotten")
     return directory.read_spec()
-
-
-def result_of(directory: AttemptDirectory, driver: ProcessIdentity | None, ending: DriverExit | None) -> AttemptResult:
-    """What became of an attempt whose driver did not say it: `driver` took it, and `ending` is known of its end."""
-    now = time.time()
-    if directory.cancel_request.exists():
-        note = "called off while it ran" if driver else "called off before it started"
-        return AttemptResult(AttemptState.CANCELED, ended_at=now, note=note)
-    if driver is None and ending is None:
-        failure = Failure(FailureKind.KILLED, "no driver process took the attempt up; the one that was to is gone")
-    else:
-        failure = from_exit(ending.status if ending else None, tail(directory.stderr))
-    return AttemptResult(AttemptState.FAILED, failure, now)
-
-
-def kill(driver: ProcessIdentity, group: list[ProcessIdentity]) -> None:
-    """`group` was looked up while the driver lived."""
-    for process in (driver, *group):
-        process.signal(signal.SIGKILL)
-    driver.wait(5)

@@ -11,9 +11,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from firesteel.driver.attempt import AttemptDirectory
+from firesteel.attempts.attempt import AttemptDirectory
 from firesteel.engines.record import EngineRecord
-from firesteel.files import NotAPlainFileError, open_plain, write_atomically
+from firesteel.fs.files import NotAPlainFileError, open_plain, write_atomically
 
 ENGINE_LOG = "engine.log"
 KEPT_BYTES = 256 << 10

@@ -11,8 +11,8 @@ import secrets
 import stat
 from collections.abc import Iterable, Sequence
 
-from firesteel.files import NotAPlainFileError, open_plain
-from firesteel.sinks.store import Move, PathKind, lost
+from firesteel.fs.files import NotAPlainFileError, open_plain
+from firesteel.fs.store import Move, PathKind, lost
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _RENAME_TRIES = 5

@@ -5,25 +5,26 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec
+from firesteel.attempts.bell import bells
+from firesteel.attempts.lifecycle import write_intent
 from firesteel.config import Configuration
-from firesteel.driver.attempt import AttemptDirectory, AttemptSpec
-from firesteel.driver.bell import bells
-from firesteel.driver.gateway import Gateway, start_gateway, writable
-from firesteel.driver.lifecycle import write_intent
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
 from firesteel.hosts import Host
 from firesteel.jobgraph.model import JobGraph, Mode, ScriptApi, runs_user_code
 from firesteel.jobmaster.executor import Deployment
-from firesteel.jobmaster.local import engine_log
-from firesteel.jobmaster.local.processes import AttemptProcesses
 from firesteel.jobmaster.plan import RunPlan
-from firesteel.jobmaster.sandboxing import sandbox_policy
 from firesteel.sandbox.owners import job_directory
 from firesteel.sandbox.policy import SandboxPolicy
 from firesteel.sandbox.rules import Sandbox
 from firesteel.types import AttemptId
+from firesteel.worker import engine_log
+from firesteel.worker.gateway import Gateway, start_gateway, writable
+from firesteel.worker.launch_options import launch_options
+from firesteel.worker.processes import AttemptProcesses
+from firesteel.worker.sandboxing import sandbox_policy
 
 
 class AttemptLauncher:
@@ -139,4 +140,6 @@ class AttemptLauncher:
         assert graph.script is not None
         classic = graph.script.model_copy(update={"api": ScriptApi.CLASSIC})
         plan = RunPlan.of(graph.with_(vertices=(classic,)), self._configuration)
-        return start_gateway(home, plan.engine, plan.launch, app_name=graph.name, cwd=cwd, sandbox=sandbox)
+        return start_gateway(
+            home, plan.engine, launch_options(self._configuration), app_name=graph.name, cwd=cwd, sandbox=sandbox
+        )

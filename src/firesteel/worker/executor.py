@@ -15,31 +15,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from firesteel.attempts import checkpoints
+from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptState
+from firesteel.attempts.bell import Bell
+from firesteel.attempts.claim import NOT_MINE, holder
+from firesteel.attempts.events import ProgressTail
+from firesteel.attempts.harvest_budget import forget_old_books
+from firesteel.attempts.lifecycle import call_off, is_over, spec_of
 from firesteel.concurrency import Backoff, OwnedTasks
 from firesteel.config import Configuration
-from firesteel.driver import checkpoints
-from firesteel.driver.attempt import AttemptDirectory, AttemptResult, AttemptState
-from firesteel.driver.bell import Bell
-from firesteel.driver.claim import NOT_MINE, holder
-from firesteel.driver.events import ProgressTail
-from firesteel.driver.harvest_budget import forget_old_books
-from firesteel.driver.lifecycle import call_off, is_over, kill, spec_of
-from firesteel.driver.pool import DriverExit, DriverPool, DriverProcess
-from firesteel.driver.watch import ended
 from firesteel.errors import FiresteelError, SavepointError
-from firesteel.files import private_dir
+from firesteel.fs.files import private_dir
 from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
-from firesteel.jobmaster.local import settling
-from firesteel.jobmaster.local.errands import Errands, ErrandTookTooLongError
-from firesteel.jobmaster.local.launcher import AttemptLauncher
-from firesteel.jobmaster.local.processes import AttemptProcesses
-from firesteel.jobmaster.local.settling import AttemptSettling
-from firesteel.jobmaster.together import Together
+from firesteel.layout import attempts_of
 from firesteel.processes import ProcessIdentity
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.worker import settling
+from firesteel.worker.endings import kill
+from firesteel.worker.errands import Errands, ErrandTookTooLongError
+from firesteel.worker.launcher import AttemptLauncher
+from firesteel.worker.pool import DriverExit, DriverPool, DriverProcess
+from firesteel.worker.processes import AttemptProcesses
+from firesteel.worker.settling import AttemptSettling
+from firesteel.worker.together import Together
+from firesteel.worker.watch import ended
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -408,7 +410,7 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
 
         def numbers() -> list[int]:
-            directory = self._processes.root / job_id / "attempts"
+            directory = attempts_of(self._processes.root, job_id)
             return sorted(int(d.name) for d in directory.iterdir() if d.name.isdecimal()) if directory.is_dir() else []
 
         return await self._run(numbers)
@@ -417,7 +419,7 @@ class LocalAttemptExecutor:
         """See AttemptExecutor."""
 
         def remove() -> None:
-            root = self._processes.root / job_id / "attempts"
+            root = attempts_of(self._processes.root, job_id)
             numbers = sorted(int(d.name) for d in root.iterdir() if d.name.isdecimal()) if root.is_dir() else []
             for number in numbers[:-keep]:
                 directory = self._processes.directory(AttemptId(job_id, number))

@@ -25,9 +25,7 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o600, durabl
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        left = memoryview(raw)
-        while left:  # a disk that is nearly full takes a part and says so only in the number of bytes
-            left = left[os.write(fd, left) :]
+        write_all(fd, raw)
         if durable:
             os.fsync(fd)
         temporary.replace(path)
@@ -36,6 +34,29 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o600, durabl
         raise
     finally:
         os.close(fd)
+
+
+def durable_dir(path: Path) -> Path:
+    """A private directory whose name will survive a power cut."""
+    if not path.is_dir():
+        private_dir(path)
+        sync_dir(path.parent)
+    return path
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    left = memoryview(data)
+    while left:  # a disk that is nearly full takes a part and says so only in the number of bytes
+        left = left[os.write(fd, left) :]
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600, durable: bool = True) -> None:

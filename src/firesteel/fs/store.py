@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from firesteel.errors import CommitConflictError, EnvironmentNotReadyError, InvalidPipelineError, Problem
+from firesteel.fs.urls import file_system
 
 
 class PathKind(Enum):
@@ -159,15 +160,13 @@ def open_store(location: FileLocation) -> FileStore:
         EnvironmentNotReadyError: the client of that file system is not installed.
     """
     if location.protocol == "file":
-        from firesteel.sinks.local import LocalStore
+        from firesteel.fs.local import LocalStore
 
         return LocalStore()
-    import fsspec
-
-    from firesteel.sinks.remote import FsspecStore
+    from firesteel.fs.remote import FsspecStore
 
     try:
-        fs = fsspec.filesystem(location.protocol, **location.options)
+        fs = file_system(location.protocol, **location.options)
     except (ImportError, OSError) as e:
         fix = _FIXES.get(location.protocol, "install its fsspec client")
         raise EnvironmentNotReadyError(f"a sink on {location.protocol}:// cannot be opened: {e} — {fix}") from e
