@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pyarrow
 import pyarrow.parquet as pq
 import pytest
 
-from firesteel.cli.display import Display, Quiet
+from firesteel.cli.display import Display, Quiet, TextDisplay
 from firesteel.cli.preview import preview
 from firesteel.jobgraph.model import JobGraph, Sink
 
@@ -52,6 +53,17 @@ def test_command_whose_reader_has_gone_says_nothing_more(monkeypatch: pytest.Mon
     quiet.show_outputs(cast(JobGraph, None), 1)
     quiet.note("FINISHED")
     assert said == []
+
+
+def test_text_to_a_reader_that_has_gone_does_not_end_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`firesteel run … | head -1` ended with 0 while its job ran, and failed, unseen."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1) as pipe, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", pipe)
+        quiet = Quiet(TextDisplay(cast(JobGraph, SimpleNamespace(sinks=())), "0" * 32))
+        quiet.note("RUNNING")
+        quiet.note("FINISHED")
 
 
 def test_error_of_a_file_does_not_silence_the_command() -> None:

@@ -168,7 +168,7 @@ def test_malformed_row_is_told_with_its_file_its_cause_and_its_vertex(cluster: C
     )
     failure = cluster.run_graph(graph).record.failure
     assert failure is not None
-    assert (failure.kind, failure.vertex) == (FailureKind.DATA, "people")
+    assert (failure.kind, failure.vertex) == (FailureKind.DATA, "people"), failure
     assert "a.csv" in failure.message
     assert "MALFORMED_RECORD_IN_PARSING" in failure.message
     assert '"x"' in failure.message

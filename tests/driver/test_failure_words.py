@@ -58,6 +58,16 @@ def test_read_error_has_its_cause_its_file_and_its_vertex() -> None:
     assert "\tat " not in failure.message
 
 
+def test_read_error_that_is_wrapped_in_that_of_the_write_is_one_of_the_data() -> None:
+    error = SparkError(
+        "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out.", f"x\nCaused by: a.B: {READ}\n{STACK}"
+    )
+    error.firesteel_sink = "o"
+    failure = classify(error, vertex_of(error, GRAPH))
+    assert (failure.kind, failure.vertex, failure.error_class) == (FailureKind.DATA, "some", "FAILED_READ_FILE.NO_HINT")
+    assert "file:///data/in/a.csv" in failure.message
+
+
 def test_output_that_cannot_be_written_is_told_as_such() -> None:
     error = OutputError("totals", "/data/afile/t", NotADirectoryError(20, "Not a directory", "/data/afile"))
     failure = classify(error)

@@ -182,7 +182,7 @@ class JsonDisplay:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Rich would end the process here, and the job would not be watched to its end."""
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class TextDisplay:

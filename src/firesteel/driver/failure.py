@@ -88,16 +88,27 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             f"the state of {where} does not fit its query ({kind}): start without it, or with the query that it is of"
         )
         return Failure(FailureKind.INVALID_PIPELINE, message, vertex, kind)
-    if kind.split(".")[0] in _DATA_CLASSES:
-        return Failure(FailureKind.DATA, _with_cause(text, error), vertex, kind, trace)
+    if (told := _data_class(kind, error)) is not None:
+        return Failure(FailureKind.DATA, _with_cause(text, error), vertex, told, trace)
     name = type(error).__name__
     return Failure(FailureKind.USER_CODE, text if kind else f"{name}: {text}", vertex, kind, trace)
 
 
+def _data_class(kind: str, error: BaseException) -> str | None:
+    """The class by which Spark says that input is bad, which it may have wrapped in that of the write that broke on it."""
+    classes = (kind, *(error_class(message) for _, message in causes_of(error)))
+    return next((c for c in classes if c.split(".")[0] in _DATA_CLASSES), None)
+
+
+def causes_of(error: BaseException) -> list[tuple[str, str]]:
+    """Name and message of each exception of the JVM that this one was caused by."""
+    stack = getattr(error, "getStackTrace", lambda: None)() or ""
+    return [(kind.rpartition(".")[2], message.strip()) for kind, message in _CAUSE.findall(stack)]
+
+
 def _with_cause(text: str, error: BaseException) -> str:
     """Spark's message about a file says that it cannot be read; why is in the causes, which it keeps for itself."""
-    stack = getattr(error, "getStackTrace", lambda: None)() or ""
-    causes = [(kind.rpartition(".")[2], message.strip()) for kind, message in _CAUSE.findall(stack)]
+    causes = causes_of(error)
     if not causes:
         return text
     told = next((message for _, message in causes if error_class(message)), "")

@@ -10,6 +10,7 @@ import ast
 import re
 from pathlib import Path
 
+from firesteel.driver.failure import causes_of
 from firesteel.jobgraph.model import JobGraph, Python, Source, Sql, inputs_of
 
 _QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(.*?)\n[ \t]*\^", re.DOTALL)
@@ -26,7 +27,8 @@ def vertex_of(error: BaseException, graph: JobGraph) -> str | None:
     sink: str | None = getattr(error, "firesteel_sink", None)
     text = str(error)
     near = _upstream(graph, sink) if sink in graph.by_name else set(graph.by_name)
-    for candidates in (_by_query(graph, text), _by_function(graph, text), _by_path(graph, text)):
+    whole = "\n".join([text, *(message for _, message in causes_of(error))])
+    for candidates in (_by_query(graph, text), _by_function(graph, text), _by_path(graph, whole)):
         if len(found := candidates & near) == 1:
             return found.pop()
     return sink or None
