@@ -21,8 +21,8 @@ from rich.table import Table
 from tests.contracts.ha_contract import Recorder
 from tests.support.postgresql import servers
 
+from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.protocols import Epoch
-from firesteel.ha.sql.changes import LeadershipChanges
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 VALUE = bytes(range(256)) * 8
@@ -103,12 +103,12 @@ async def hand_over(url: str, cluster_id: str, one: SqlHighAvailabilityServices,
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
     """Nobody listens: contenders look every half second, as without LISTEN."""
-    original = LeadershipChanges._start
-    LeadershipChanges._start = lambda self: None  # type: ignore[method-assign]
+    original = LeadershipChanges.start
+    LeadershipChanges.start = lambda self: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        LeadershipChanges._start = original  # type: ignore[method-assign]
+        LeadershipChanges.start = original  # type: ignore[method-assign]
 
 
 @click.command()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -85,14 +87,21 @@ async def retry(
     on: tuple[type[Exception], ...],
     but_not: tuple[type[Exception], ...] = (),
     what: str,
+    within: float = math.inf,
 ) -> T:
-    """Repeat `action` until it does not raise one of `on`. Those of `but_not`, and anything else, pass through."""
+    """Repeat `action` until it does not raise one of `on`. Those of `but_not`, and anything else, pass through.
+
+    No try begins later than `within` seconds from now: then the last error passes through as well.
+    """
+    deadline = time.monotonic() + within
     for delay in backoff.delays():
         try:
             return await action()
         except but_not:
             raise
         except on as error:
+            if time.monotonic() + delay >= deadline:
+                raise
             logger.warning("%s failed and will be tried again in %.2f s: %s", what, delay, error)
             await asyncio.sleep(delay)
     raise AssertionError  # delays never end

@@ -22,9 +22,9 @@ from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.entrypoint.__main__ import main
+from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch
-from firesteel.ha.sql.election import SqlLeaderElectionDriver
 from firesteel.jobmaster.master import JobMaster
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -40,7 +40,7 @@ LATE_SECONDS = 3.0
 def fencing_skipped() -> None:
     """Old epochs may write, and a leader that was replaced does not believe it."""
     _put(Batch, "_check", lambda self, path, epoch, expected: None)
-    _put(SqlLeaderElectionDriver, "holds", lambda self, epoch: True)
+    _put(LeaseElectionDriver, "holds", lambda self, epoch: True)
     _put(DispatcherRunner, "on_revoke", lambda self: None)
 
 

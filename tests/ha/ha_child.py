@@ -33,7 +33,7 @@ def stop_in_the_next_transaction(services: SqlHighAvailabilityServices) -> None:
 
 async def main(what: str, database: str, lease: float, cluster_id: str = "test", where: str = "") -> None:
     if where:
-        vars(election)["this_host"] = lambda: where
+        vars(election)["process_namespace"] = lambda: where
     url = database if "://" in database else f"sqlite:///{database}"
     services = await SqlHighAvailabilityServices.open(url, cluster_id=cluster_id, lease_duration=lease)
     node, epoch = await SpeakingNode.begin(services)

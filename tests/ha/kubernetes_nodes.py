@@ -12,8 +12,8 @@ from tests.support.kubernetes_door import Door, door_to
 
 from firesteel.config import load_configuration
 from firesteel.config.loader import Configuration
-from firesteel.ha.kubernetes.election import KubernetesLeaderElectionDriver
 from firesteel.ha.kubernetes.services import KubernetesHighAvailabilityServices, open_kubernetes
+from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import LeaderElectionDriver
 
 
@@ -54,7 +54,7 @@ class KubernetesCluster:
         return node
 
     def pause(self, driver: LeaderElectionDriver) -> None:
-        assert isinstance(driver, KubernetesLeaderElectionDriver)
+        assert isinstance(driver, LeaseElectionDriver)
         driver._tasks.cancel()
 
     async def close(self) -> None:

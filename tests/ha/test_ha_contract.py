@@ -14,10 +14,10 @@ from tests.needs import ROOT
 
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import load_configuration
+from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.memory import MemoryHighAvailabilityServices
 from firesteel.ha.protocols import HighAvailabilityServices, LeaderElectionDriver
 from firesteel.ha.services import open_high_availability
-from firesteel.ha.sql.election import SqlLeaderElectionDriver
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 
@@ -53,7 +53,7 @@ class SqlBackend:
         return node
 
     def pause(self, driver: LeaderElectionDriver) -> None:
-        assert isinstance(driver, SqlLeaderElectionDriver)
+        assert isinstance(driver, LeaseElectionDriver)
         driver._tasks.cancel()
 
     async def close(self) -> None:

@@ -1,17 +1,16 @@
-"""The Lease: when it may be taken, and what each change leaves of it."""
+"""The Lease: what each change leaves of it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from firesteel.ha.kubernetes.api import Api
-from firesteel.ha.kubernetes.lease import LeaseObserver, LeaseRecord, published, released, renewed, taken
+from firesteel.ha.kubernetes.lease import LeaseRecord, published, released, renewed, taken
 from firesteel.ha.kubernetes.leases import Leases
 from firesteel.ha.kubernetes.names import Names
 from firesteel.ha.protocols import Epoch
@@ -27,44 +26,6 @@ def stored(made: dict[str, Any]) -> LeaseRecord:
 
 def held(epoch: int = 3, *, holder: str = "other", lease: float = 10) -> LeaseRecord:
     return stored(taken(NAMES, None, holder=holder, epoch=Epoch(epoch), lease=lease))
-
-
-def test_lease_is_counted_from_when_it_was_seen_to_change() -> None:
-    observer, first = LeaseObserver(10), held()
-    assert not observer.may_take(first, 100, vacant=False)
-    assert not observer.may_take(first, 109.9, vacant=False)
-    second = replace(first, renewed="later")
-    assert not observer.may_take(second, 111, vacant=False)
-    assert not observer.may_take(second, 120.9, vacant=False)
-    assert observer.may_take(second, 121, vacant=False)
-
-
-def test_what_shows_no_life_does_not_prolong_it() -> None:
-    observer, first = LeaseObserver(10), held()
-    assert not observer.may_take(first, 0, vacant=False)
-    assert observer.may_take(replace(first, address="http://new", raw={"metadata": {}}), 10, vacant=False)
-
-
-def test_holder_that_wants_to_be_waited_for_longer_is() -> None:
-    """Nodes may be configured differently, if only while that is being changed."""
-    observer, first = LeaseObserver(10), held(lease=30)
-    assert not observer.may_take(first, 0, vacant=False)
-    assert not observer.may_take(first, 29.9, vacant=False)
-    assert observer.may_take(first, 30, vacant=False)
-
-
-def test_given_up_is_free_at_once() -> None:
-    assert LeaseObserver(10).may_take(stored(released(held())), 0, vacant=False)
-    assert LeaseObserver(10).may_take(held(), 0, vacant=True)
-
-
-def test_lease_that_is_gone_is_waited_for_like_one_that_is_held() -> None:
-    observer = LeaseObserver(10)
-    assert not observer.may_take(held(), 0, vacant=False)
-    assert not observer.may_take(None, 9, vacant=False)
-    assert not observer.may_take(None, 18.9, vacant=False)
-    assert observer.may_take(None, 19, vacant=False)
-    assert LeaseObserver(10).may_take(None, 0, vacant=True)
 
 
 def test_taking_counts_transitions_and_forgets_the_address() -> None:

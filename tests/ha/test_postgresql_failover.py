@@ -13,9 +13,9 @@ from tests.support.postgresql import PostgreSqlServer, servers, url_of
 
 from firesteel.concurrency import Backoff
 from firesteel.errors import FencingError, StoreUnavailableError
+from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import NEW, Stored
 from firesteel.ha.retrying import RetryingStore
-from firesteel.ha.sql.election import SqlLeaderElectionDriver
 from firesteel.ha.sql.postgresql.lease import EPOCHS_THAT_MAY_BE_LOST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.xdist_group("postgresql")]
@@ -102,7 +102,7 @@ def test_epochs_that_a_failover_loses_are_not_granted_again() -> None:
             await asyncio.to_thread(primary.kill)
             await asyncio.to_thread(standby.start)
             await asyncio.to_thread(standby.promote)
-            assert isinstance(lost_driver, SqlLeaderElectionDriver)
+            assert isinstance(lost_driver, LeaseElectionDriver)
             lost_driver._tasks.cancel()  # it is stopped, and has not been told
 
             async def refused() -> bool:

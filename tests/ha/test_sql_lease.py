@@ -1,4 +1,4 @@
-"""When a contender may take over; and the batch that does it."""
+"""Whether a leader is known to be gone; and the batch that takes over."""
 
 from __future__ import annotations
 
@@ -12,49 +12,21 @@ import pytest
 from firesteel.errors import FencingError
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
-from firesteel.ha.sql.lease import LeaseWatch, holder_is_gone, this_host
+from firesteel.ha.sql.lease import holder_is_gone, process_namespace
 from firesteel.processes import ProcessIdentity
 
 ROW = Leadership(Epoch(3), "other", "host", 1, "1", renewals=5, address="http://other", last_version=9)
-FREE = replace(ROW, holder="")
 ME = Holder("me", "host", 2, "2")
 
 
-def test_lease_is_counted_from_when_the_row_was_seen_to_change() -> None:
-    watch = LeaseWatch(10)
-    assert not watch.may_take(ROW, 100, holder_gone=False)
-    assert not watch.may_take(ROW, 109.9, holder_gone=False)
-    renewed = replace(ROW, renewals=6)
-    assert not watch.may_take(renewed, 111, holder_gone=False)
-    assert not watch.may_take(renewed, 120.9, holder_gone=False)
-    assert watch.may_take(renewed, 121, holder_gone=False)
-
-
-def test_new_leader_has_its_whole_lease() -> None:
-    watch = LeaseWatch(10)
-    assert not watch.may_take(ROW, 0, holder_gone=False)
-    assert not watch.may_take(replace(ROW, epoch=Epoch(4), holder="third", renewals=5), 10, holder_gone=False)
-
-
-def test_what_does_not_show_life_does_not_prolong_the_lease() -> None:
-    watch = LeaseWatch(10)
-    assert not watch.may_take(ROW, 0, holder_gone=False)
-    assert watch.may_take(replace(ROW, address="http://new", last_version=10), 10, holder_gone=False)
-
-
-def test_given_up_or_gone_is_free_at_once() -> None:
-    assert LeaseWatch(10).may_take(FREE, 0, holder_gone=False)
-    assert LeaseWatch(10).may_take(ROW, 0, holder_gone=True)
-
-
 def here(identity: ProcessIdentity) -> Leadership:
-    return replace(ROW, host=this_host(), pid=identity.pid, process_started=identity.started)
+    return replace(ROW, host=process_namespace(), pid=identity.pid, process_started=identity.started)
 
 
 def test_process_is_gone_only_when_that_is_certain() -> None:
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
-    host = this_host()
+    host = process_namespace()
     assert host
     assert not holder_is_gone(here(me), host)
     reused = ProcessIdentity(me.pid, "1")
@@ -68,12 +40,12 @@ def test_process_that_ended_is_gone_also_as_a_zombie() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = ProcessIdentity.of(child.pid)
     assert identity is not None
-    assert not holder_is_gone(here(identity), this_host())
+    assert not holder_is_gone(here(identity), process_namespace())
     child.kill()
     assert identity.wait(5)
-    assert holder_is_gone(here(identity), this_host())
+    assert holder_is_gone(here(identity), process_namespace())
     child.communicate()
-    assert holder_is_gone(here(identity), this_host())
+    assert holder_is_gone(here(identity), process_namespace())
 
 
 def test_process_that_is_hidden_from_us_may_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +56,7 @@ def test_process_that_is_hidden_from_us_may_be_alive(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "kill", forbidden)
     nobody = ProcessIdentity(2**22 + 1, "1")  # above the largest pid: /proc has no entry
-    assert not holder_is_gone(here(nobody), this_host())
+    assert not holder_is_gone(here(nobody), process_namespace())
 
 
 @pytest.mark.parametrize("change", [{"renewals": 6}, {"epoch": Epoch(4)}, {"holder": "third"}])

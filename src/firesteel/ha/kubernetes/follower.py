@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from firesteel.concurrency import OwnedTasks
+from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.kubernetes.lease import LeaseRecord
 from firesteel.ha.kubernetes.leases import Leases
+from firesteel.ha.protocols import Epoch
+from firesteel.ha.rules import NEVER
 
 Tell = Callable[[LeaseRecord, bool], None]
 """The Lease as it is now, or was last, and whether it is gone."""
 
 
 class LeaseFollower:
-    """Watches from when somebody first wants to know, until the tasks are closed."""
+    """Watches from when somebody first wants to know, until the tasks are closed.
 
-    def __init__(self, leases: Leases, tasks: OwnedTasks) -> None:
+    Every change of the Lease is one of `changes`, also that its holder has renewed it: who contends counts from there.
+    """
+
+    def __init__(self, leases: Leases, tasks: OwnedTasks, tell: Tell) -> None:
         self._leases = leases
         self._tasks = tasks
-        self._watching: asyncio.Task[None] | None = None
-        self._listeners: list[Tell] = []
-        self._leader: tuple[int, str] | None = None
-        self._changed = asyncio.Event()
-        """Set and replaced with each change, so that all who wait look again."""
-        self.changes = 0
-        """How often another leader, or another address, was seen."""
+        self._tell = tell
+        self.changes = LeadershipChanges(self._listen)
+        self.newest = NEVER
+        """The newest epoch that this process has been told of; the next one is above it."""
 
-    def subscribe(self, tell: Tell) -> None:
-        self._listeners.append(tell)
-        self._watch()
+    def heard_of(self, epoch: Epoch) -> None:
+        self.newest = max(self.newest, epoch)
 
-    def unsubscribe(self, tell: Tell) -> None:
-        if tell in self._listeners:
-            self._listeners.remove(tell)
-
-    async def wait_for_change(self, since: int, seconds: float) -> None:
-        """Until `changes` is not `since` any more, but no longer than `seconds`."""
-        self._watch()
-        try:
-            async with asyncio.timeout(seconds):
-                while self.changes == since:
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
-
-    def _watch(self) -> None:
-        if self._watching is None:
-            self._watching = self._tasks.start(self._leases.follow(self._seen), "watch of the Lease")
+    def _listen(self, _: Callable[[], None]) -> None:
+        self._tasks.start(self._leases.follow(self._seen), "watch of the Lease")
 
     def _seen(self, record: LeaseRecord, gone: bool) -> None:
-        leader = (record.epoch, record.address) if record.holder and not gone else None
-        if leader != self._leader:
-            self._leader = leader
-            self.changes += 1
-            self._changed.set()
-            self._changed = asyncio.Event()
-        for tell in list(self._listeners):
-            tell(record, gone)
+        self.heard_of(record.epoch)
+        self._tell(record, gone)
+        self.changes.tell()

@@ -92,32 +92,6 @@ def released(found: LeaseRecord) -> dict[str, Any]:
     return made
 
 
-class LeaseObserver:
-    """Watches the Lease with this contender's own clock.
-
-    A holder that lives changes it; one whose Lease stood still for all of its time, seen from here, has stopped acting by
-    itself before that. A Lease that is gone tells nothing: who held it may not have noticed yet, and is waited for as well.
-    """
-
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self._seen: tuple[object, ...] | None = None
-        self._since = 0.0
-
-    def may_take(self, found: LeaseRecord | None, now: float, *, vacant: bool) -> bool:
-        """Whether leadership is free, given the Lease as it was read just now.
-
-        Args:
-            vacant: It is known by other means that nobody acts as its holder any more.
-        """
-        if vacant or (found is not None and not found.holder):
-            return True
-        seen = (found.epoch, found.holder, found.renewed) if found is not None else ()
-        if seen != self._seen:
-            self._seen, self._since = seen, now
-        return now - self._since >= max(self._lease, found.seconds if found is not None else 0.0)
-
-
 def _annotate(made: dict[str, Any], annotations: Mapping[str, str]) -> None:
     metadata = made["metadata"]
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}

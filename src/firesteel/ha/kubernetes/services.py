@@ -9,15 +9,18 @@ from typing import Any
 
 from firesteel.concurrency import OwnedTasks
 from firesteel.config.loader import Configuration
+from firesteel.ha.contender import Collecting
 from firesteel.ha.kubernetes.api import Api
 from firesteel.ha.kubernetes.connection import connect
-from firesteel.ha.kubernetes.election import KubernetesLeaderElectionDriver
+from firesteel.ha.kubernetes.election import COLLECT_SECONDS, LOOK_SECONDS, KubernetesLease
 from firesteel.ha.kubernetes.follower import LeaseFollower
+from firesteel.ha.kubernetes.lease import LeaseRecord
 from firesteel.ha.kubernetes.leases import Leases
 from firesteel.ha.kubernetes.names import Names
 from firesteel.ha.kubernetes.root import Roots
 from firesteel.ha.kubernetes.store import KubernetesStateStore
 from firesteel.ha.kubernetes.values import INLINE, ShardValues
+from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.storage_files import open_files
 
@@ -65,9 +68,9 @@ class KubernetesHighAvailabilityServices:
         self._store = store
         self._leases = Leases(api, names)
         self._lease_duration = lease_duration
-        self._elections: list[KubernetesLeaderElectionDriver] = []
+        self._elections: list[LeaseElectionDriver[LeaseRecord | None]] = []
         self._tasks = OwnedTasks("kubernetes", lambda _: None)
-        self._follower = LeaseFollower(self._leases, self._tasks)
+        self._follower = LeaseFollower(self._leases, self._tasks, self._seen)
         store.on_fenced = self._fenced
         if refresh is not None:
             self._tasks.start(_keep_fresh(refresh), "credential")
@@ -76,13 +79,22 @@ class KubernetesHighAvailabilityServices:
     def store(self) -> KubernetesStateStore:
         return self._store
 
-    def election(self, contender: str) -> KubernetesLeaderElectionDriver:
-        driver = KubernetesLeaderElectionDriver(
+    def election(self, contender: str) -> LeaseElectionDriver[LeaseRecord | None]:
+        lease = KubernetesLease(
             contender,
             leases=self._leases,
             follower=self._follower,
             state=self._store,
             lease_duration=self._lease_duration,
+        )
+        driver = LeaseElectionDriver(
+            contender,
+            lease,
+            lease_duration=self._lease_duration,
+            changes=self._follower.changes,
+            look_every=LOOK_SECONDS,
+            claim=lease.claim,
+            collecting=Collecting(self._store.collect, first=COLLECT_SECONDS, every=COLLECT_SECONDS),
         )
         self._elections.append(driver)
         return driver
@@ -94,9 +106,22 @@ class KubernetesHighAvailabilityServices:
         await self._tasks.close()
         await self._api.close()
 
-    def _fenced(self, epoch: Epoch) -> None:
+    # What is heard of leadership costs a contender its own, whatever it believes.
+
+    def _seen(self, record: LeaseRecord, gone: bool) -> None:
         for driver in self._elections:
-            driver.fenced(epoch)
+            if driver.term is None:
+                continue
+            if record.epoch > driver.term:
+                driver.lose("another contender took over")
+            elif gone and record.epoch == driver.term:
+                driver.lose("its Lease was deleted")
+
+    def _fenced(self, epoch: Epoch) -> None:
+        """A write of this epoch was refused, so it is worth nothing any more, whatever the Lease says."""
+        for driver in self._elections:
+            if driver.term == epoch:
+                driver.lose("the state is of another leader")
 
 
 async def _keep_fresh(refresh: Callable[[], Coroutine[Any, Any, None]]) -> None:

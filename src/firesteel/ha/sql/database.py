@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 from sqlalchemy import URL, Connection
 
 from firesteel.errors import StoreUnavailableError
+from firesteel.ha.changes import Listening
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.sql.batch import Batch, Leadership
-from firesteel.ha.sql.changes import Listening
 from firesteel.ha.sql.url import backend_of
 
 READERS = 2

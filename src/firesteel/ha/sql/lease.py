@@ -1,4 +1,4 @@
-"""When may a contender take over? Pure, but for the look at this host's processes."""
+"""Whether a leader is known to be gone: by a look at the processes of this host."""
 
 from __future__ import annotations
 
@@ -9,28 +9,6 @@ from pathlib import Path
 
 from firesteel.ha.sql.batch import Leadership
 from firesteel.processes import ProcessIdentity
-
-
-class LeaseWatch:
-    """Watches the leadership row with this contender's own clock.
-
-    No two clocks are ever compared. A holder that lives changes the row; one whose row stood still for the whole lease,
-    seen from here, has stopped acting by itself before that.
-    """
-
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self._seen: tuple[int, str, int] | None = None
-        self._since = 0.0
-
-    def may_take(self, row: Leadership, now: float, *, holder_gone: bool) -> bool:
-        """Whether leadership is free, given the row as it was read just now."""
-        if not row.holder or holder_gone:
-            return True
-        seen = (row.epoch, row.holder, row.renewals)
-        if seen != self._seen:
-            self._seen, self._since = seen, now
-        return now - self._since >= self._lease
 
 
 def holder_is_gone(row: Leadership, host: str) -> bool:
@@ -50,7 +28,7 @@ def holder_is_gone(row: Leadership, host: str) -> bool:
     return True  # a zombie, or the pid was used again
 
 
-def this_host() -> str:
+def process_namespace() -> str:
     """A name of what shares our process ids, until it is booted anew; empty when there is no certain one.
 
     Containers of one machine share its boot id, and may share a host name; their pids are told apart by the namespace.

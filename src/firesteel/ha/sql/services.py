@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from sqlalchemy import URL
 
-from firesteel.concurrency import RETRIES
+from firesteel.concurrency import RETRIES, retry
 from firesteel.errors import StoreUnavailableError
-from firesteel.ha.sql.changes import LeadershipChanges
+from firesteel.ha.changes import LeadershipChanges
+from firesteel.ha.lease import LeaseElectionDriver
+from firesteel.ha.sql.batch import Leadership
 from firesteel.ha.sql.database import Database, open_database, repeated
-from firesteel.ha.sql.election import SqlLeaderElectionDriver
+from firesteel.ha.sql.election import SqlLease
 from firesteel.ha.sql.store import Reader, SqlStateStore
 from firesteel.ha.sql.tables import ensure_cluster
 from firesteel.ha.sql.url import backend_of
 from firesteel.ha.sql.writer import GroupWriter
 
 OPENING_SECONDS = 20.0
-
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 class SqlHighAvailabilityServices:
@@ -38,7 +33,7 @@ class SqlHighAvailabilityServices:
         self._writer = GroupWriter(database, cluster_id)
         self._store = SqlStateStore(cluster_id, self._reader, self._writer)
         self._changes = LeadershipChanges(partial(database.listen, cluster_id))
-        self._elections: list[SqlLeaderElectionDriver] = []
+        self._elections: list[LeaseElectionDriver[Leadership]] = []
 
     @staticmethod
     async def open(url: URL | str, *, cluster_id: str, lease_duration: float) -> SqlHighAvailabilityServices:
@@ -46,8 +41,12 @@ class SqlHighAvailabilityServices:
 
         A server that is out of reach is waited for, for a while: where all start at once, it may be the last.
         """
-        database = await _patiently(
-            partial(_open, url, cluster_id, lease_duration), 0.0 if backend_of(url) == "sqlite" else OPENING_SECONDS
+        database = await retry(
+            lambda: asyncio.to_thread(_open, url, cluster_id, lease_duration),
+            RETRIES,
+            on=(StoreUnavailableError,),
+            what="opening the database",
+            within=0.0 if backend_of(url) == "sqlite" else OPENING_SECONDS,
         )
         return SqlHighAvailabilityServices(database, cluster_id=cluster_id, lease_duration=lease_duration)
 
@@ -55,16 +54,11 @@ class SqlHighAvailabilityServices:
     def store(self) -> SqlStateStore:
         return self._store
 
-    def election(self, contender: str) -> SqlLeaderElectionDriver:
-        driver = SqlLeaderElectionDriver(
-            contender,
-            cluster_id=self._cluster_id,
-            lease_duration=self._lease_duration,
-            database=self._database,
-            changes=self._changes,
-            reader=self._reader,
-            writer=self._writer,
+    def election(self, contender: str) -> LeaseElectionDriver[Leadership]:
+        lease = SqlLease(
+            contender, cluster_id=self._cluster_id, database=self._database, reader=self._reader, writer=self._writer
         )
+        driver = LeaseElectionDriver(contender, lease, lease_duration=self._lease_duration, changes=self._changes)
         self._elections.append(driver)
         return driver
 
@@ -74,19 +68,6 @@ class SqlHighAvailabilityServices:
         await self._changes.close()
         await self._store.close()
         await asyncio.to_thread(self._database.close)
-
-
-async def _patiently(action: Callable[[], T], seconds: float) -> T:
-    deadline = time.monotonic() + seconds
-    for delay in RETRIES.delays():
-        try:
-            return await asyncio.to_thread(action)
-        except StoreUnavailableError as error:
-            if time.monotonic() + delay >= deadline:
-                raise
-            logger.warning("tried again in %.1f s: %s", delay, error)
-            await asyncio.sleep(delay)
-    raise AssertionError  # delays never end
 
 
 def _open(url: URL | str, cluster_id: str, lease_duration: float) -> Database:

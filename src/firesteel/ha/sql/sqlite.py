@@ -24,10 +24,10 @@ from firesteel.errors import (
     StoreUnavailableError,
 )
 from firesteel.fs.files import private_dir
+from firesteel.ha.changes import Listening
 from firesteel.ha.protocols import Epoch, Stored
 from firesteel.ha.sql import sqlite_rows as rows
 from firesteel.ha.sql.batch import Batch, Leadership
-from firesteel.ha.sql.changes import Listening
 from firesteel.ha.sql.database import READERS
 from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
 from firesteel.ha.sql.tables import read_leadership

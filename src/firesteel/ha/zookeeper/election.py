@@ -30,10 +30,11 @@ from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
     Transaction,
 )
 
-from firesteel.concurrency import Backoff, OwnedTasks
-from firesteel.errors import FencingError, StoreBrokenError, StoreError, StoreFailingError, StoreUnavailableError
+from firesteel.concurrency import Backoff
+from firesteel.errors import FencingError, StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.ha.changes import LeadershipChanges
+from firesteel.ha.contender import IN_PASSING, Collecting, Contender
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
-from firesteel.ha.resignation import Resignation
 from firesteel.ha.rules import NEVER
 from firesteel.ha.zookeeper.errors import translated
 from firesteel.ha.zookeeper.layout import EpochHolder, Layout, Published, in_order
@@ -62,12 +63,12 @@ class _Latch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Leadership:
+class LatchTerm:
     epoch: Epoch
     latch: _Latch
 
 
-class ZooKeeperLeaderElectionDriver:
+class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
     """One contender.
 
     A leader trusts its leadership until its session might be over (`Session.trusted_until`), which is before the ensemble
@@ -84,53 +85,35 @@ class ZooKeeperLeaderElectionDriver:
         acl: list[Any],
         collect: Callable[[Epoch], Awaitable[int]],
     ) -> None:
-        self._contender = contender
-        self._collect = collect
+        collecting = Collecting(collect, first=COLLECT_FIRST_SECONDS, every=COLLECT_SECONDS)
+        super().__init__(contender, LeadershipChanges(), collecting=collecting)
         self._session = session
         self._layout = layout
         self._acl = acl
         self._name = f"latch-{uuid.uuid4().hex}-"
         """How the names of all nodes of this contender begin, so that one whose making got no answer is found."""
-        self._listener: LeaderListener | None = None
-        self._leading: _Leadership | None = None
-        """What the listener was granted last and not yet revoked."""
-        self._wake = asyncio.Event()
-        self._watcher = session.on_loop(self._wake.set)
-        """Always the same one, which kazoo then keeps once for each node, however often it is watched."""
-        self._resignation = Resignation()
-        self._left = False
-        self._changed = asyncio.Event()
-        self._change_watcher: Callable[[Any], None] | None = None
-        """Only for those who wait: who asks once leaves no watch behind."""
-        self._tasks = OwnedTasks(f"election of {contender}", self._failed)
+        self._latches = LeadershipChanges()
+        """Of our own node, the one before it, and the connection."""
+        # Always the same ones, which kazoo then keeps once for each node, however often it is watched.
+        self._latch_watcher = session.on_loop(self._latches.tell)
+        self._leader_watcher = session.on_loop(self._changes.tell)
 
     async def start(self, listener: LeaderListener) -> None:
-        if self._listener is not None:
-            raise RuntimeError(f"contender '{self._contender}' has been started already")
-        self._listener = listener
-        self._session.add_listener(self._wake.set)
-        self._tasks.start(self._contend_and_lead(listener), "contend")
-
-    def holds(self, epoch: Epoch) -> bool:
-        leading = self._leading
-        return leading is not None and leading.epoch == epoch and self._in_time(leading.latch)
+        await super().start(listener)
+        self._session.add_listener(self._latches.tell)
 
     @property
     def leads(self) -> bool:
         """Whether it is certain that this contender leads, by whichever epoch."""
-        return self._leading is not None and self._in_time(self._leading.latch)
+        return self._leading is not None and self._trusts(self._leading)
 
-    async def publish(self, epoch: Epoch, address: str) -> None:
-        doing = f"the address of contender '{self._contender}'"
-        leading = self._leading
-        if leading is None or leading.epoch != epoch:
-            raise FencingError(f"{doing} was refused: it does not lead as {epoch}")
+    async def _publish(self, term: LatchTerm, address: str) -> None:
         answers = await self._session.request(
             Transaction(
                 [
-                    CheckVersion(self._layout.epoch, epoch),
-                    CheckVersion(leading.latch.path, _ANY),
-                    SetData(self._layout.leader, Published(epoch, address).encode(), _ANY),
+                    CheckVersion(self._layout.epoch, term.epoch),
+                    CheckVersion(term.latch.path, _ANY),
+                    SetData(self._layout.leader, Published(term.epoch, address).encode(), _ANY),
                 ]
             )
         )
@@ -138,13 +121,16 @@ class ZooKeeperLeaderElectionDriver:
             case None:
                 return
             case (0 | 1, BadVersionError() | NoNodeError()):
-                raise FencingError(f"{doing} was refused: it does not lead as {epoch} any more")
+                raise FencingError(
+                    f"the address of contender '{self._contender}' was refused: it does not lead as {term.epoch} any more"
+                )
             case (_, error):
                 raise self._broken(error)
 
-    async def leader(self) -> LeaderInformation | None:
-        layout, watcher = self._layout, self._change_watcher
-        self._changed.clear()
+    async def _leader(self) -> LeaderInformation | None:
+        layout = self._layout
+        # Only for those who wait: who asks once leaves no watch behind.
+        watcher = self._leader_watcher if self._changes.started else None
         try:
             _, epoch, leader, latches = await self._session.read_all(
                 Sync(layout.cluster),
@@ -160,18 +146,6 @@ class ZooKeeperLeaderElectionDriver:
         newest = Epoch(epoch[1].version)
         return LeaderInformation(newest, published.address if published.epoch == newest else "")
 
-    async def wait_for_change(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
-        self._change_watcher = self._change_watcher or self._session.on_loop(self._changed.set)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-
-    async def resign(self, epoch: Epoch, *, patience: float) -> None:
-        if self._leading is not None and self._leading.epoch == epoch:
-            self._wake.set()
-            await self._resignation.ask(epoch, patience)
-
     async def others_wait(self) -> bool:
         try:
             names = await self._session.read(Sync(self._layout.cluster), GetChildren(self._layout.election, None))
@@ -179,14 +153,8 @@ class ZooKeeperLeaderElectionDriver:
             raise self._broken(error) from error
         return any(not name.startswith(self._name) for name in names)
 
-    async def close(self) -> None:
-        self._leading = None
-        await self._tasks.close()
-        self._resignation.drop()
-        self._session.remove_listener(self._wake.set)
-        if self._listener is None or self._left:
-            return
-        self._left = True
+    async def _depart(self) -> None:
+        self._session.remove_listener(self._latches.tell)
         if self._session.closed:
             return  # and all its nodes are gone
         try:
@@ -209,56 +177,20 @@ class ZooKeeperLeaderElectionDriver:
                 await self._leave()
                 return
 
-    # -- the life of a contender ------------------------------------------------------------------------------------
-
-    async def _contend_and_lead(self, listener: LeaderListener) -> None:
-        while True:
-            leading = await self._contend()
-            logger.info("contender '%s' leads as %d", self._contender, leading.epoch)
-            self._leading = leading
-            listener.on_grant(leading.epoch)
-            collecting = self._tasks.start(self._keep_collecting(leading.epoch), "collect")
-            why = await self._lead(leading.latch)
-            collecting.cancel()
-            logger.warning("contender '%s' does not lead as %d any more: %s", self._contender, leading.epoch, why)
-            self._leading = None
-            listener.on_revoke()
-            if self._resignation.is_asked:
-                await self._give_way()
-
-    async def _give_way(self) -> None:
+    async def _give_up(self) -> None:
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._leave()
-        except (TimeoutError, StoreUnavailableError, StoreFailingError) as error:
+        except (TimeoutError, *IN_PASSING) as error:
             # It leaves again before it contends again, and nobody is kept waiting for longer than that.
             logger.warning("contender '%s' could not leave the queue yet: %r", self._contender, error)
-        self._resignation.carried_out()
 
-    def _failed(self, error: BaseException) -> None:
-        """The loop above ended with an error that waiting will not mend."""
-        assert self._listener is not None
-        self._resignation.drop()
-        if self._leading is not None:
-            self._leading = None
-            self._listener.on_revoke()
-        self._listener.on_error(error if isinstance(error, Exception) else RuntimeError(str(error)))
+    # -- the queue ----------------------------------------------------------------------------------------------------
 
-    async def _keep_collecting(self, epoch: Epoch) -> None:
-        """What crashes and refused writes left in the storage directory goes, now and then."""
-        await asyncio.sleep(COLLECT_FIRST_SECONDS)
-        while True:
-            try:
-                await self._collect(epoch)
-            except StoreError as error:
-                logger.warning("files that nothing points to were not collected: %s", error)
-            await asyncio.sleep(COLLECT_SECONDS)
+    def _trusts(self, term: LatchTerm) -> bool:
+        return term.latch.generation == self._session.generation and time.monotonic() < self._session.trusted_until
 
-    def _in_time(self, latch: _Latch) -> bool:
-        return latch.generation == self._session.generation and time.monotonic() < self._session.trusted_until
-
-    async def _contend(self) -> _Leadership:
-        """Wait for leadership."""
+    async def _contend(self) -> LatchTerm:
         delays = _AGAIN.delays()
         while True:
             try:
@@ -267,10 +199,10 @@ class ZooKeeperLeaderElectionDriver:
                 latch = await self._enter()
                 epoch = await self._wait_for_turn(latch)
                 # Paused for long meanwhile? Then it may be lost again already; contend for the next one.
-                if epoch is not None and self._in_time(latch):
-                    return _Leadership(epoch, latch)
+                if epoch is not None and self._trusts(term := LatchTerm(epoch, latch)):
+                    return term
                 delays = _AGAIN.delays()
-            except (StoreUnavailableError, StoreFailingError) as error:
+            except IN_PASSING as error:
                 logger.warning("contender '%s' tries again to contend: %s", self._contender, error)
                 await asyncio.sleep(next(delays))
 
@@ -310,7 +242,7 @@ class ZooKeeperLeaderElectionDriver:
     async def _wait_for_turn(self, latch: _Latch) -> Epoch | None:
         """The new epoch, once the latch is the first; None when it is gone."""
         while True:
-            self._wake.clear()
+            mark = self._latches.mark
             queue = in_order(await self._session.read(GetChildren(self._layout.election, None)))
             if latch.name not in queue:
                 return None
@@ -319,12 +251,12 @@ class ZooKeeperLeaderElectionDriver:
                 if (epoch := await self._take(latch)) is not None:
                     return epoch
             elif await self._watch(f"{self._layout.election}/{queue[place - 1]}"):
-                await self._wake.wait()
+                await self._latches.after(mark)
 
     async def _watch(self, node: str) -> bool:
         """Be woken when a node changes or goes; False when it is gone already."""
         try:
-            await self._session.read(GetData(node, self._watcher))
+            await self._session.read(GetData(node, self._latch_watcher))
         except NoNodeError:  # other than for a node that is asked whether it exists, this leaves no watch behind
             return False
         return True
@@ -351,23 +283,21 @@ class ZooKeeperLeaderElectionDriver:
             case (_, error):
                 raise self._broken(error)
 
-    async def _lead(self, latch: _Latch) -> str:
-        """Until leadership is lost, or in doubt; returns why."""
+    async def _keep(self, term: LatchTerm) -> str:
+        latch = term.latch
         while True:
             if latch.generation != self._session.generation:
                 return "its session expired"
-            if self._resignation.is_asked:
-                return "it was asked to give it up"
             left = self._session.trusted_until - time.monotonic()
             if left <= 0:
                 return f"it heard nothing of {self._session.where} for two thirds of its session timeout"
-            self._wake.clear()
+            mark = self._latches.mark
             try:
                 async with asyncio.timeout(left):
                     # Without a connection there is no watch; when it is back, or breaks, we are woken.
                     if self._session.connected and not await self._watch(latch.path):
                         return "its node in the election is gone"
-                    await self._wake.wait()
+                    await self._latches.after(mark)
             except TimeoutError:
                 pass
             except StoreUnavailableError as error:

@@ -14,7 +14,7 @@ class Listening(Protocol):
 
 
 Listen = Callable[[Callable[[], None]], Listening | None]
-"""Begins to tell a callback, from a thread; None where nothing can be heard."""
+"""Begins to tell a callback, from whichever thread; None where nothing has to be stopped."""
 
 
 class LeadershipChanges:
@@ -23,10 +23,11 @@ class LeadershipChanges:
     Listening begins with the first who waits: a program that only reads a value needs no ear. Belongs to one event loop.
     """
 
-    def __init__(self, listen: Listen) -> None:
+    def __init__(self, listen: Listen = lambda _: None) -> None:
         self._listen = listen
         self._listening: Listening | None = None
-        self._started = False
+        self.started = False
+        """Whether somebody has waited."""
         self._heard = asyncio.Event()
         """Set and replaced with each change, so that all who wait look again."""
         self._count = 0
@@ -36,9 +37,9 @@ class LeadershipChanges:
         """Taken before a look; see `after`."""
         return self._count
 
-    async def after(self, mark: int, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+    async def after(self, mark: int, timeout: float | None = None) -> None:  # noqa: ASYNC109 - not an error
         """Returns when something was heard since the `mark`, at the latest after `timeout` seconds."""
-        self._start()
+        self.start()
         if self._count != mark:
             return
         try:
@@ -48,26 +49,28 @@ class LeadershipChanges:
             pass
 
     async def close(self) -> None:
-        self._started = True
+        self.started = True
         listening, self._listening = self._listening, None
         if listening is not None:
             await asyncio.to_thread(listening.stop)
 
-    def _start(self) -> None:
-        if self._started:
+    def start(self) -> None:
+        """Begin to listen, for those who want to hear of changes without waiting for them."""
+        if self.started:
             return
-        self._started = True
+        self.started = True
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
             try:
-                loop.call_soon_threadsafe(self._tell)
+                loop.call_soon_threadsafe(self.tell)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 pass
 
         self._listening = self._listen(tell)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wake all who wait. For the event loop."""
         self._count += 1
         self._heard.set()
         self._heard = asyncio.Event()
