@@ -19,7 +19,7 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 # -- when a lease may be taken ----------------------------------------------------------------------------------------
 
 HELD = Sighting("found", Epoch(3), sign=(3, "other", 5), free=False)
-GONE = replace(HELD, found=None, sign=None)
+GONE = Sighting(None, Epoch(3), sign=None, free=False)
 
 
 def test_lease_is_counted_from_when_it_was_seen_to_change() -> None:

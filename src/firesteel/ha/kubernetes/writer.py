@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from firesteel.concurrency import OwnedTasks
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.ha.group_commit import GroupCommit, WriteOutcome, WriteRequest
 from firesteel.ha.kubernetes.api import CONFIG_MAP, Api, ConflictError
 from firesteel.ha.kubernetes.names import SHARD, Names
 from firesteel.ha.kubernetes.root import TRIES
 from firesteel.ha.kubernetes.shard import Shard, ShardBatch
-from firesteel.ha.outcomes import WriteOutcome, WriteRequest, resolve
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 class ShardMissingError(Exception):
@@ -37,9 +34,9 @@ class ShardWriter:
         self._api = api
         self._names = names
         self._name = name
-        self._tasks = tasks
-        self._queue: deque[WriteRequest[ShardBatch]] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self._group: GroupCommit[WriteRequest[ShardBatch]] = GroupCommit(
+            f"ConfigMap '{name}'", self._commit, tasks=tasks, expected=(StoreError, ShardMissingError)
+        )
         self._kept: Shard | None = None
         self._uid: str | None = None
         """Of the ConfigMap that we have been writing to; another of the same name is not ours to go on with."""
@@ -49,11 +46,8 @@ class ShardWriter:
 
         Raises ShardMissingError when there is no shard.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(WriteRequest(action, future))
-        if self._working is None:
-            self._working = self._tasks.start(self._work(), self._name)
-        return await future
+        done: T = await self._group.submit(WriteRequest(asyncio.get_running_loop().create_future(), action))
+        return done
 
     def keep(self, shard: Shard) -> None:
         """`shard` was read just now; the next update is tried on it."""
@@ -72,34 +66,7 @@ class ShardWriter:
 
     async def drain(self) -> None:
         """Wait until all that was submitted is done."""
-        if self._working is not None:
-            await asyncio.wait([self._working])
-
-    async def _work(self) -> None:
-        try:
-            while self._queue:
-                # One whose caller has gone away need not be done; it would not be missed if the process had died here.
-                group = [request for request in self._queue if not request.future.cancelled()]
-                self._queue.clear()
-                if group:
-                    resolve(await self._do(group))
-        finally:
-            self._working = None
-            while self._queue:
-                self._queue.popleft().future.cancel()
-
-    async def _do(self, group: Sequence[WriteRequest[ShardBatch]]) -> list[WriteOutcome]:
-        try:
-            return await self._commit(group)
-        except asyncio.CancelledError:
-            for request in group:
-                request.future.cancel()
-            raise
-        except Exception as error:
-            self._kept = None
-            if not isinstance(error, StoreError | ShardMissingError):
-                logger.exception("an update of ConfigMap '%s' failed in an unforeseen way", self._name)
-            return [request.failed(error) for request in group]
+        await self._group.drain()
 
     async def _commit(self, group: Sequence[WriteRequest[ShardBatch]]) -> list[WriteOutcome]:
         sent: tuple[Shard, list[WriteOutcome]] | None = None

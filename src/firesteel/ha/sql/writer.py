@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from firesteel.errors import StoreBrokenError, StoreError, StoreUnavailableError
-from firesteel.ha.outcomes import WriteOutcome, WriteRequest, resolve
+from firesteel.ha.group_commit import WriteOutcome, WriteRequest, resolve, still_wanted
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.database import Database, repeated
 
@@ -27,7 +27,10 @@ class _Request(WriteRequest[Batch]):
 
 
 class GroupWriter:
-    """Does requests in the order in which they were submitted. No error of one ends it."""
+    """Does requests in the order in which they were submitted. No error of one ends it.
+
+    Other than GroupCommit it has a thread: a database blocks, and the next transaction need not wait for the event loop.
+    """
 
     def __init__(self, database: Database, cluster_id: str) -> None:
         self._database = database
@@ -51,7 +54,7 @@ class GroupWriter:
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self._database.where} is closed; open it again")
-            self._queue.put(_Request(action, future, path))
+            self._queue.put(_Request(future, action, path))
         return await future
 
     async def close(self) -> None:
@@ -72,9 +75,7 @@ class GroupWriter:
                 except queue.Empty:
                     break
             open_ = None not in taken
-            # One whose caller has gone away need not be done; it would not be missed if the process had died here.
-            group = [request for request in taken if request is not None and not request.future.cancelled()]
-            if group:
+            if group := still_wanted(request for request in taken if request is not None):
                 _deliver(self._do(group))
 
     def _do(self, group: Sequence[_Request]) -> list[WriteOutcome]:

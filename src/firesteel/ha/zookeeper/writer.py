@@ -7,9 +7,8 @@ leader fails in the ensemble itself, at the very point in the order of all write
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +21,13 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.protocol.serialization import CheckVersion, Exists, Sync, Transaction  # type: ignore[import-untyped]
 
 from firesteel.concurrency import OwnedTasks
-from firesteel.errors import FencingError, StoreBrokenError, StoreError, StoreUnavailableError
+from firesteel.errors import FencingError, StoreBrokenError, StoreError
+from firesteel.ha.group_commit import GroupCommit, QueuedWrite, WriteOutcome
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.rules import check_epoch
 from firesteel.ha.zookeeper.errors import ABOUT_A_NODE, translated
 from firesteel.ha.zookeeper.layout import Layout
 from firesteel.ha.zookeeper.session import Session
-
-logger = logging.getLogger(__name__)
 
 _TOGETHER = 64
 """Writes in one transaction."""
@@ -50,11 +48,10 @@ class StaleEpochError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(QueuedWrite):
     epoch: Epoch
     operations: Sequence[Any]
     size: int
-    future: asyncio.Future[Any]
 
 
 class FencedWriter:
@@ -63,9 +60,15 @@ class FencedWriter:
     def __init__(self, session: Session, layout: Layout) -> None:
         self._session = session
         self._layout = layout
-        self._waiting: deque[_Write] = deque()
-        self._under_way = 0
         self._tasks = OwnedTasks("zookeeper-writer", lambda error: None)
+        self._group = GroupCommit(
+            session.where,
+            self._commit,
+            tasks=self._tasks,
+            fits=_fits,
+            at_once=_UNDER_WAY,
+            worth_another=_WORTH_ANOTHER,
+        )
 
     async def write(self, epoch: Epoch, operations: Sequence[Any], *, size: int = 0, doing: str) -> Any:
         """What the last one of `operations` answered, once all of them are durable.
@@ -77,10 +80,8 @@ class FencedWriter:
         """
         if 1 <= epoch <= _LARGEST_EPOCH:  # -1 would be any version
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._waiting.append(_Write(epoch, operations, size, future))
-            self._start()
             try:
-                return await future
+                return await self._group.submit(_Write(future, epoch, operations, size))
             except StaleEpochError:
                 pass
         check_epoch(epoch, await self.newest_epoch(), doing)
@@ -95,72 +96,35 @@ class FencedWriter:
     async def close(self) -> None:
         """End. What was asked for and is not answered yet may or may not happen."""
         await self._tasks.close()
-        _fail(self._waiting, StoreUnavailableError(f"{self._session.where} is being left; nothing was written"))
-        self._waiting.clear()
 
-    def _start(self) -> None:
-        while self._waiting and self._under_way < _UNDER_WAY:
-            if self._under_way and len(self._waiting) < _WORTH_ANOTHER:
-                return  # they go with the one that follows
-            self._under_way += 1
-            self._tasks.start(self._work(), "write")
-
-    async def _work(self) -> None:
-        try:
-            await asyncio.sleep(0)  # whatever else is asked for in this turn of the event loop comes along
-            while group := self._take():
-                try:
-                    await self._commit(group)
-                except Exception as error:
-                    logger.exception("a write to %s failed in an unforeseen way", self._session.where)
-                    _fail(group, translated(error, self._session.where))
-        finally:
-            self._under_way -= 1
-
-    def _take(self) -> list[_Write]:
-        """The next writes of one epoch, leaving out those whose callers have gone away."""
-        group: list[_Write] = []
-        size = 0
-        while self._waiting and len(group) < _TOGETHER:
-            write = self._waiting[0]
-            if not write.future.done():
-                size += write.size
-                if group and (write.epoch != group[0].epoch or size > _BYTES_TOGETHER):
-                    break
-                group.append(write)
-            self._waiting.popleft()
-        return group
-
-    async def _commit(self, group: Sequence[_Write]) -> None:
+    async def _commit(self, group: Sequence[_Write]) -> list[WriteOutcome]:
         operations = [CheckVersion(self._layout.epoch, group[0].epoch)]
         for write in group:
             operations += write.operations
         try:
             answers = await self._session.request(Transaction(operations))
-        except StoreError as unanswered:
-            return _fail(group, unanswered)
-        except asyncio.CancelledError:
-            _fail(
-                group,
-                StoreUnavailableError(f"{self._session.where} is being left; a write may or may not have happened"),
-            )
-            raise
+        except ABOUT_A_NODE as whole:  # not of an operation, which has its own answer
+            raise translated(whole, self._session.where) from whole
         failed = first_error(answers)
         if failed is None:
-            done = 1
-            for write in group:
-                done += len(write.operations)
-                if not write.future.done():
-                    write.future.set_result(answers[done - 1])
-            return None
+            ends = itertools.accumulate(len(write.operations) for write in group)
+            return [write.done(answers[end]) for write, end in zip(group, ends, strict=True)]
         index, error = failed
         if index == 0:
-            return _fail(group, StaleEpochError() if isinstance(error, BadVersionError) else self._gone_or(error))
+            stale = StaleEpochError() if isinstance(error, BadVersionError) else self._gone_or(error)
+            return [write.failed(stale) for write in group]
         if len(group) == 1:
-            return _fail(group, error if isinstance(error, ABOUT_A_NODE) else translated(error, self._session.where))
+            about_a_node = isinstance(error, ABOUT_A_NODE)
+            return [group[0].failed(error if about_a_node else translated(error, self._session.where))]
         # One of them is to blame, and nothing has been written. Alone, it fails alone.
-        await asyncio.gather(*(self._commit([write]) for write in group if not write.future.done()))
-        return None
+        alone = await asyncio.gather(*(self._alone(write) for write in group if not write.future.done()))
+        return [outcome for outcomes in alone for outcome in outcomes]
+
+    async def _alone(self, write: _Write) -> list[WriteOutcome]:
+        try:
+            return await self._commit([write])
+        except StoreError as error:
+            return [write.failed(error)]
 
     def _gone_or(self, error: Exception) -> StoreError:
         return self._gone() if isinstance(error, NoNodeError) else translated(error, self._session.where)
@@ -172,10 +136,10 @@ class FencedWriter:
         )
 
 
-def _fail(group: Iterable[_Write], error: Exception) -> None:
-    for write in group:
-        if not write.future.done():
-            write.future.set_exception(error)
+def _fits(group: Sequence[_Write], write: _Write) -> bool:
+    if len(group) == _TOGETHER or write.epoch != group[0].epoch:
+        return False
+    return sum(other.size for other in group) + write.size <= _BYTES_TOGETHER
 
 
 def first_error(answers: Sequence[Any]) -> tuple[int, Exception] | None:
