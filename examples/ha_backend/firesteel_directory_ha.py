@@ -21,18 +21,14 @@ import contextlib
 import errno
 import fcntl
 import json
-import logging
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from firesteel.concurrency import OwnedTasks
 from firesteel.config.loader import Configuration
 from firesteel.errors import (
     FencingError,
@@ -41,15 +37,14 @@ from firesteel.errors import (
     StoreBrokenError,
     StoreError,
     StoreFailingError,
-    StoreUnavailableError,
 )
 from firesteel.fs.files import private_dir, write_atomically
-from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, LeaderListener, Stored
-from firesteel.ha.resignation import Resignation
+from firesteel.ha.changes import LeadershipChanges
+from firesteel.ha.lease import LeaseElectionDriver, LeaseLostError, Sighting
+from firesteel.ha.protocols import NEW, Epoch, LeaderInformation, Stored
 from firesteel.ha.rules import NEVER, check_epoch, check_path, check_version
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 async def open_backend(configuration: Configuration) -> DirectoryServices:
@@ -196,107 +191,37 @@ class DirectoryStore:
         return await asyncio.get_running_loop().run_in_executor(threads, action)
 
 
-class DirectoryElection:
-    """A leader trusts its lease for two thirds of it, and others wait for all of it: no two clocks are compared."""
+class DirectoryLease:
+    """The leadership file as one contender reads and writes it. LeaseElectionDriver is the election around it."""
 
-    def __init__(self, contender: str, directory: Directory, store: DirectoryStore, lease: float) -> None:
+    def __init__(self, contender: str, directory: Directory, store: DirectoryStore) -> None:
         self._contender = contender
         self._directory = directory
         self._store = store
-        self._lease = lease
         self._me = f"{contender}/{uuid.uuid4().hex}"
-        self._listener: LeaderListener | None = None
-        self._leading: Epoch | None = None
-        self._trusted_until = 0.0
-        self._resignation = Resignation()
-        self._tasks = OwnedTasks(f"election of {contender}", self._failed)
 
-    async def start(self, listener: LeaderListener) -> None:
-        if self._listener is not None:
-            raise RuntimeError(f"contender '{self._contender}' has been started already")
-        self._listener = listener
-        self._tasks.start(self._contend_and_lead(listener), "contend")
+    async def look(self) -> Sighting[Leadership]:
+        row = await self._store.read(self._directory.leadership)
+        return Sighting(row, row.epoch, sign=(row.epoch, row.renewals), free=row.holder in {"", self._me})
 
-    def holds(self, epoch: Epoch) -> bool:
-        return epoch == self._leading and time.monotonic() < self._trusted_until
+    async def take(self, seen: Sighting[Leadership]) -> Epoch | None:
+        return await self._store.write(lambda: self._take(seen.found))
+
+    async def renew(self, epoch: Epoch) -> None:
+        if not await self._store.write(lambda: self._change(epoch)):
+            raise LeaseLostError("another contender took over")
 
     async def publish(self, epoch: Epoch, address: str) -> None:
-        if epoch != self._leading or not await self._store.write(lambda: self._change(epoch, address=address)):
+        if not await self._store.write(lambda: self._change(epoch, address=address)):
             raise FencingError(f"the address of contender '{self._contender}' was refused: it does not lead as {epoch}")
 
     async def leader(self) -> LeaderInformation | None:
         row = await self._store.read(self._directory.leadership)
         return LeaderInformation(row.epoch, row.address) if row.holder else None
 
-    async def resign(self, epoch: Epoch, *, patience: float) -> None:
-        if epoch == self._leading:
-            await self._resignation.ask(epoch, patience)
-
-    async def close(self) -> None:
-        await self._tasks.close()
-        self._resignation.drop()
-        self._leading = None
-        if self._listener is not None:
-            await self._give_up()
-
-    # -- in the event loop -----------------------------------------------------------------------------------------
-
-    async def _contend_and_lead(self, listener: LeaderListener) -> None:
-        while True:
-            epoch = await self._contend()
-            self._leading = epoch
-            listener.on_grant(epoch)
-            await self._renew(epoch)
-            self._leading = None
-            listener.on_revoke()
-            if self._resignation.is_asked:
-                await self._give_up()
-                self._resignation.carried_out()
-
-    async def _give_up(self) -> None:
-        with contextlib.suppress(StoreError):  # closed before, or out of reach: then the lease runs out
-            await self._store.write(self._release)
-
-    async def _contend(self) -> Epoch:
-        seen, since = Leadership(), time.monotonic()
-        while True:
-            try:
-                row = await self._store.read(self._directory.leadership)
-                if (row.epoch, row.renewals) != (seen.epoch, seen.renewals):
-                    since = time.monotonic()
-                seen, began = row, time.monotonic()
-                free = row.holder in {"", self._me} or began - since >= self._lease
-                free = free and not self._resignation.stands_back(row.epoch)
-                if free and (epoch := await self._store.write(partial(self._take, row))) is not None:
-                    self._trusted_until = began + self._lease * 2 / 3
-                    return epoch
-            except (StoreUnavailableError, StoreFailingError) as error:
-                logger.warning("contender '%s' looks again for the leader: %s", self._contender, error)
-            await asyncio.sleep(min(self._lease / 10, 0.2))
-
-    async def _renew(self, epoch: Epoch) -> None:
-        """Returns when leadership is lost, or in doubt."""
-        while True:
-            if await self._resignation.asked_before(min(time.monotonic() + self._lease / 3, self._trusted_until)):
-                return
-            began = time.monotonic()
-            if began >= self._trusted_until:
-                return
-            try:
-                async with asyncio.timeout(self._trusted_until - began):
-                    if not await self._store.write(lambda: self._change(epoch)):
-                        return
-                self._trusted_until = began + self._lease * 2 / 3
-            except (StoreUnavailableError, StoreFailingError, TimeoutError) as error:
-                logger.warning("contender '%s' could not renew its lease: %r", self._contender, error)
-
-    def _failed(self, error: BaseException) -> None:
-        assert self._listener is not None
-        self._resignation.drop()
-        if self._leading is not None:
-            self._leading = None
-            self._listener.on_revoke()
-        self._listener.on_error(error if isinstance(error, Exception) else RuntimeError(str(error)))
+    async def release(self) -> None:
+        # Behind a take-over that nobody waits for any more: there is one thread that writes.
+        await self._store.write(self._release)
 
     # -- in threads, under the lock --------------------------------------------------------------------------------
 
@@ -329,14 +254,18 @@ class DirectoryServices:
         self._directory = directory
         self._lease = lease
         self._store = DirectoryStore(directory)
-        self._elections: list[DirectoryElection] = []
+        self._elections: list[LeaseElectionDriver[Leadership]] = []
 
     @property
     def store(self) -> DirectoryStore:
         return self._store
 
-    def election(self, contender: str) -> DirectoryElection:
-        driver = DirectoryElection(contender, self._directory, self._store, self._lease)
+    def election(self, contender: str) -> LeaseElectionDriver[Leadership]:
+        lease = DirectoryLease(contender, self._directory, self._store)
+        # Nothing tells of changes in a directory, so contenders look at it five times a second.
+        driver = LeaseElectionDriver(
+            contender, lease, lease_duration=self._lease, changes=LeadershipChanges(), look_every=0.2
+        )
         self._elections.append(driver)
         return driver
 

@@ -31,16 +31,6 @@ class Resignation:
             self._asked.set()
         await self._done.wait()
 
-    async def asked_before(self, moment: float) -> bool:
-        """Whether it is asked for; waits for that, but no longer than until `moment` of the monotonic clock."""
-        if not self.is_asked:
-            try:
-                async with asyncio.timeout(moment - time.monotonic()):
-                    await self._asked.wait()
-            except TimeoutError:
-                pass
-        return self.is_asked
-
     async def asked(self) -> str:
         """Returns when it is asked for, and why leadership ends then."""
         await self._asked.wait()
