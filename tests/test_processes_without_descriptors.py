@@ -14,7 +14,7 @@ import pytest
 
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Leadership
-from firesteel.ha.sql.lease import holder_is_gone
+from firesteel.ha.sql.election import holder_is_gone
 from firesteel.processes import ProcessIdentity
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.ha.speaking_node import SpeakingNode, say
 
-from firesteel.ha.sql import election
+from firesteel.ha import witness
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
 
@@ -33,7 +33,7 @@ def stop_in_the_next_transaction(services: SqlHighAvailabilityServices) -> None:
 
 async def main(what: str, database: str, lease: float, cluster_id: str = "test", where: str = "") -> None:
     if where:
-        vars(election)["process_namespace"] = lambda: where
+        vars(witness)["process_namespace"] = lambda: where
     url = database if "://" in database else f"sqlite:///{database}"
     services = await SqlHighAvailabilityServices.open(url, cluster_id=cluster_id, lease_duration=lease)
     node, epoch = await SpeakingNode.begin(services)

@@ -12,11 +12,11 @@ from tests.ha.postgresql_nodes import a_cluster, database_of, lead, node
 from tests.support.postgresql import PostgreSqlServer, url_of
 
 from firesteel.errors import FencingError, StoreUnavailableError
+from firesteel.ha import witness
 from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import LeaderRetrieval
-from firesteel.ha.sql import election
 from firesteel.ha.sql.postgresql.lease import EPOCHS_THAT_MAY_BE_LOST
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 
@@ -28,7 +28,7 @@ LEASE = 3.0
 @pytest.fixture(autouse=True)
 def every_process_is_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a holder on this host would be known to be gone, and no lease would count."""
-    monkeypatch.setattr(election, "process_namespace", lambda: "")
+    monkeypatch.setattr(witness, "process_namespace", lambda: "")
 
 
 def update(server: PostgreSqlServer, services: SqlHighAvailabilityServices, change: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 from firesteel.errors import FencingError
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
-from firesteel.ha.sql.lease import holder_is_gone, process_namespace
+from firesteel.ha.sql.election import holder_is_gone
+from firesteel.ha.witness import process_namespace
 from firesteel.processes import ProcessIdentity
 
 ROW = Leadership(Epoch(3), "other", "host", 1, "1", renewals=5, address="http://other", last_version=9)

@@ -25,6 +25,7 @@ from tests.contracts.ha_contract import (
 )
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.support.tcp_proxy import TO_SERVER
+from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
 
 from firesteel.concurrency import Backoff, retry
@@ -413,10 +414,10 @@ def test_epoch_goes_on_when_a_take_over_got_no_answer(
 class Child:
     """A node that is a process; its lines come through a pipe."""
 
-    def __init__(self, what: str, cluster: ZooKeeperCluster, lease: float) -> None:
+    def __init__(self, what: str, cluster: ZooKeeperCluster, lease: float, where: str = "") -> None:
         storage = cluster.directory / "storage"
         storage.mkdir(exist_ok=True)
-        command = [str(CHILD), what, cluster.hosts, cluster.cluster_id, str(storage), str(lease)]
+        command = [str(CHILD), what, cluster.hosts, cluster.cluster_id, str(storage), str(lease), where]
         self.process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
@@ -425,8 +426,8 @@ class Child:
 
 
 @contextlib.contextmanager
-def child(what: str, cluster: ZooKeeperCluster, lease: float) -> Iterator[Child]:
-    made = Child(what, cluster, lease)
+def child(what: str, cluster: ZooKeeperCluster, lease: float, where: str = "") -> Iterator[Child]:
+    made = Child(what, cluster, lease, where)
     try:
         yield made
     finally:
@@ -451,14 +452,46 @@ def test_process_that_was_stopped_past_its_lease_is_refused_when_it_goes_on(clus
     on(cluster, test)
 
 
-def test_process_that_is_killed_is_replaced_once_its_session_is_over(cluster: ZooKeeperCluster) -> None:
+def test_killed_process_of_another_host_is_replaced_once_its_session_is_over(cluster: ZooKeeperCluster) -> None:
     async def test(cluster: ZooKeeperCluster) -> None:
-        with child("lead", cluster, SHORT_LEASE) as old:
+        with child("lead", cluster, SHORT_LEASE, "elsewhere") as old:
             assert await asyncio.to_thread(old.line) == "granted 1"
             services = await cluster.open(lease=LONG_LEASE)
             _, listener = await contend(services)
             old.process.kill()
             assert await listener.granted() == 2
+
+    on(cluster, test)
+
+
+def test_killed_process_of_this_host_is_replaced_at_once(cluster: ZooKeeperCluster) -> None:
+    async def test(cluster: ZooKeeperCluster) -> None:
+        with child("lead", cluster, LONG_LEASE) as old:
+            assert await asyncio.to_thread(old.line) == "granted 1"
+            services = await cluster.open(lease=LONG_LEASE)
+            _, listener = await contend(services)
+            old.process.kill()
+            async with asyncio.timeout(LONG_LEASE / 2):  # the ensemble would wait for all of it
+                assert await listener.granted() == 2
+
+    on(cluster, test)
+
+
+def test_neighbour_of_a_killed_leader_lets_another_host_lead_at_once(cluster: ZooKeeperCluster) -> None:
+    """Who saw it die is not the next in the queue."""
+
+    async def test(cluster: ZooKeeperCluster) -> None:
+        with child("lead", cluster, LONG_LEASE) as old:
+            assert await asyncio.to_thread(old.line) == "granted 1"
+            with child("lead", cluster, LONG_LEASE, "elsewhere") as next_one:
+                await asyncio.to_thread(until, lambda: len(latches(cluster)) == 2, "it does not contend")
+                services = await cluster.open(lease=LONG_LEASE)
+                _, listener = await contend(services)
+                await asyncio.to_thread(until, lambda: len(latches(cluster)) == 3, "it does not contend")
+                old.process.kill()
+                async with asyncio.timeout(LONG_LEASE / 2):
+                    assert await asyncio.to_thread(next_one.line) == "granted 2"
+                assert listener.events == []
 
     on(cluster, test)
 

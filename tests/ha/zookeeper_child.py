@@ -1,7 +1,7 @@
-"""A node in a process of its own: `zookeeper_child.py <what> <hosts> <cluster id> <storage dir> <lease>`.
+"""A node in a process of its own: `zookeeper_child.py <what> <hosts> <cluster id> <storage dir> <lease> [elsewhere]`.
 
 Says on stdout what happens to it, as ha_child.py does. What: `lead`, or `crash`, which is to die after the file of a large
-value was written and before its pointer was.
+value was written and before its pointer was. `elsewhere` is a host of another name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.ha.speaking_node import SpeakingNode, say
 
 from firesteel.config import load_configuration
+from firesteel.ha import witness
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.storage_files import LocalFiles
 
@@ -31,7 +32,9 @@ def die_after_writing_a_file() -> None:
     LocalFiles.write = write_and_die  # type: ignore[method-assign]
 
 
-async def main(what: str, hosts: str, cluster_id: str, storage: str, lease: str) -> None:
+async def main(what: str, hosts: str, cluster_id: str, storage: str, lease: str, where: str = "") -> None:
+    if where:
+        vars(witness)["process_namespace"] = lambda: where
     configuration = load_configuration(
         overrides={
             "high-availability.type": "zookeeper",

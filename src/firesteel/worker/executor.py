@@ -30,6 +30,7 @@ from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.layout import attempts_of
+from firesteel.process_watch import ended
 from firesteel.processes import ProcessIdentity
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID, certain
@@ -41,7 +42,6 @@ from firesteel.worker.pool import DriverExit, DriverPool, DriverProcess
 from firesteel.worker.processes import AttemptProcesses
 from firesteel.worker.settling import AttemptSettling
 from firesteel.worker.together import Together
-from firesteel.worker.watch import ended
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from functools import partial
 
@@ -12,11 +11,10 @@ from firesteel.ha.lease import LeaseLostError, Sighting
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.sql.batch import Batch, Holder, Leadership
 from firesteel.ha.sql.database import Database
-from firesteel.ha.sql.lease import holder_is_gone, process_namespace
 from firesteel.ha.sql.store import Reader
 from firesteel.ha.sql.tables import read_leadership
 from firesteel.ha.sql.writer import GroupWriter
-from firesteel.processes import ProcessIdentity
+from firesteel.ha.witness import ProcessPlace
 
 
 class SqlLease:
@@ -62,5 +60,10 @@ class SqlLease:
 
 
 def _holder_here(name: str) -> Holder:
-    me = ProcessIdentity.of(os.getpid())
-    return Holder(name, process_namespace() if me else "", me.pid if me else 0, me.started if me else "")
+    here = ProcessPlace.here()
+    return Holder(name, here.namespace, here.pid, here.started)
+
+
+def holder_is_gone(row: Leadership, host: str) -> bool:
+    """Whether the process that holds leadership ran on this host and is certainly no more. In doubt, False."""
+    return bool(row.holder) and ProcessPlace(row.host, row.pid, row.process_started).is_gone(host)

@@ -2,6 +2,10 @@
 
 Each contender watches the one before it only, so that a leader which goes wakes one of them and not all. To lead, the first
 one adds one to the epoch, in a transaction with a check that its own node is there still.
+
+The ensemble takes a leader for dead when its session has run out. A contender of the same host knows sooner that its process
+has ended. It then deletes the node of the dead one, and the next in the queue leads at once. What the dead one may still have
+on its way to the ensemble is refused, since each write checks the epoch.
 """
 
 from __future__ import annotations
@@ -10,12 +14,11 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import platform
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NoNodeError  # type: ignore[import-untyped]
@@ -36,6 +39,7 @@ from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.contender import IN_PASSING, Collecting, Contender
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.ha.rules import NEVER
+from firesteel.ha.witness import Neighbours, ProcessPlace
 from firesteel.ha.zookeeper.errors import translated
 from firesteel.ha.zookeeper.layout import EpochHolder, Layout, Published, in_order
 from firesteel.ha.zookeeper.session import Session
@@ -93,7 +97,8 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
         self._name = f"latch-{uuid.uuid4().hex}-"
         """How the names of all nodes of this contender begin, so that one whose making got no answer is found."""
         self._latches = LeadershipChanges()
-        """Of our own node, the one before it, and the connection."""
+        """Of our own node, the one before it, the connection, and the processes of this host that are before us."""
+        self._here: ProcessPlace | None = None
         # Always the same ones, which kazoo then keeps once for each node, however often it is watched.
         self._latch_watcher = session.on_loop(self._latches.tell)
         self._leader_watcher = session.on_loop(self._changes.tell)
@@ -217,7 +222,9 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
     async def _enter(self) -> _Latch:
         """To the end of the queue."""
         await self._leave()
-        about = {"contender": self._contender, "host": platform.node(), "pid": os.getpid()}
+        if self._here is None:
+            self._here = await asyncio.to_thread(ProcessPlace.here)
+        about = {"contender": self._contender, "host": platform.node(), **asdict(self._here)}
         generation = self._session.generation
         node = Create(
             f"{self._layout.election}/{self._name}", json.dumps(about).encode(), self._acl, _EPHEMERAL_SEQUENTIAL
@@ -241,17 +248,41 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
 
     async def _wait_for_turn(self, latch: _Latch) -> Epoch | None:
         """The new epoch, once the latch is the first; None when it is gone."""
-        while True:
-            mark = self._latches.mark
-            queue = in_order(await self._session.read(GetChildren(self._layout.election, None)))
-            if latch.name not in queue:
-                return None
-            place = queue.index(latch.name)
-            if place == 0:
-                if (epoch := await self._take(latch)) is not None:
-                    return epoch
-            elif await self._watch(f"{self._layout.election}/{queue[place - 1]}"):
-                await self._latches.after(mark)
+        async with Neighbours(self._latches.tell) as neighbours:
+            while True:
+                mark = self._latches.mark
+                queue = in_order(await self._session.read(GetChildren(self._layout.election, None)))
+                if latch.name not in queue:
+                    return None
+                place = queue.index(latch.name)
+                if place == 0:
+                    if (epoch := await self._take(latch)) is not None:
+                        return epoch
+                elif not await self._bury(queue[:place], neighbours) and await self._watch(
+                    f"{self._layout.election}/{queue[place - 1]}"
+                ):
+                    await self._latches.after(mark)
+
+    async def _bury(self, names: Sequence[str], neighbours: Neighbours) -> bool:
+        """Delete the nodes of those among `names` whose processes were of this host and have ended; whether there were any.
+
+        The others of this host are watched from here on.
+        """
+        assert self._here is not None
+        buried = False
+        for name in names:
+            node = f"{self._layout.election}/{name}"
+            try:
+                if name not in neighbours:
+                    data, _ = await self._session.read(GetData(node, None))
+                    neighbours.meet(name, _place_in(data), self._here.namespace)
+                if (gone := neighbours.gone(name)) is not None:
+                    await self._session.request(Delete(node, _ANY))
+                    logger.info("process %d, which was before contender '%s', has ended", gone.pid, self._contender)
+                    buried = True
+            except NoNodeError:
+                buried = True  # it has just left, or another neighbour was faster
+        return buried
 
     async def _watch(self, node: str) -> bool:
         """Be woken when a node changes or goes; False when it is gone already."""
@@ -311,3 +342,12 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                 "restore them or delete all of it, and start again"
             )
         return translated(error, self._session.where)
+
+
+def _place_in(data: bytes) -> ProcessPlace | None:
+    """Who made a node, as far as the node says it; those of earlier versions do not."""
+    try:
+        about = json.loads(data)
+        return ProcessPlace(str(about["namespace"]), int(about["pid"]), str(about["started"]))
+    except (ValueError, TypeError, KeyError):
+        return None
