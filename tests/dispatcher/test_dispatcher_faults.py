@@ -89,7 +89,7 @@ def test_job_that_is_being_parked_is_shown_and_cannot_be_told_anything(tmp_path:
         assert await cluster.ask(lambda d: d.request_job_status(bad.job_id)) is JobStatus.RECONCILING
         listed = await cluster.ask(lambda d: d.list_jobs())
         assert [(j.job_id, j.status) for j in listed] == [(bad.job_id, JobStatus.RECONCILING)]
-        with pytest.raises(JobStateError, match="cannot be read; it is being ended"):
+        with pytest.raises(JobStateError, match="cannot be read; the job is being ended"):
             await cluster.ask(lambda d: d.cancel_job(bad.job_id))
         assert cluster.faults.fences, "it is being parked still"
         await is_parked(cluster, bad.job_id)

@@ -319,11 +319,11 @@ def test_disposal_survives_a_crash_at_any_step(tmp_path: Path, step: int, side: 
 def test_batch_job_can_do_none_of_it(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job_id = await cluster.running(cluster.job(1, 1000.0))
-        with pytest.raises(JobStateError, match="can have no savepoint, only streaming graphs can"):
+        with pytest.raises(JobStateError, match="cannot have a savepoint; only streaming graphs can"):
             await cluster.ask(lambda d: d.trigger_savepoint(job_id, "t1"))
-        with pytest.raises(JobStateError, match=r"cannot stop half-way.*; cancel it instead"):
+        with pytest.raises(JobStateError, match=r"cannot be stopped.*; cancel it instead"):
             await cluster.ask(lambda d: d.stop_job(job_id, "t1"))
-        with pytest.raises(JobStateError, match="has no checkpoints; only streaming graphs have"):
+        with pytest.raises(JobStateError, match="has no checkpoints; only streaming graphs do"):
             await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "t1"))
 
     once(tmp_path, main)
@@ -356,7 +356,7 @@ def test_stop_of_a_job_that_fails_meanwhile(tmp_path: Path) -> None:
         cluster.world.kill_engine(run.engine_id)
         done = await outcome(cluster, job_id, "t1")
         assert done.status is OperationStatus.FAILED
-        assert "failed while it was stopping, and goes on by its restart strategy" in done.error
+        assert "failed while it was stopping, and its restart strategy restarts it" in done.error
         await cluster.until(lambda: cluster.numbers(job_id) == [1, 2])
 
     once(tmp_path, main)

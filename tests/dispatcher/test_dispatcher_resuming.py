@@ -113,9 +113,9 @@ def test_two_jobs_that_write_to_the_same_cannot_go_on_from_the_same(tmp_path: Pa
         tasks = [await cluster.begin(lambda d, s=s: d.submit_job(s)) for s in (first, second)]  # type: ignore[misc]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(o) for o in outcomes] == [type(None), JobStateError]
-        assert "goes on from" in str(outcomes[1])
+        assert "continues from" in str(outcomes[1])
         # By a path as well as by the job, and a repetition of the first is still the first.
-        with pytest.raises(JobStateError, match="writes to /y too"):
+        with pytest.raises(JobStateError, match="also writes to /y"):
             await cluster.submit(going_on(cluster, 4, before, resumes=False))
         await cluster.submit(first)
         # One with outputs of its own harms nobody.

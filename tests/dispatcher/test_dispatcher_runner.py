@@ -370,7 +370,7 @@ def test_hand_over_finishes_ends_and_only_then_lets_others_lead() -> None:
 
         handing = asyncio.ensure_future(house.runner.hand_over(finish, patience=5))
         await asyncio.sleep(1)
-        with pytest.raises(NotLeadingError, match="gives its leadership away"):
+        with pytest.raises(NotLeadingError, match="handing its leadership over"):
             assert house.runner.epoch
         assert house.leads == 1, "for what was accepted before"
         with pytest.raises(NotLeadingError):

@@ -67,7 +67,7 @@ def test_submission_to_a_leader_that_is_none_any_more(tmp_path: Path) -> None:
         job = cluster.job(1)
         first = await cluster.leader()
         cluster.faults.writes.append(("graphs/", FencingError("epoch 1 is not 2")))
-        with pytest.raises(NotLeadingError, match="not accepted here"):
+        with pytest.raises(NotLeadingError, match="was not accepted"):
             await cluster.submit(job)
         with pytest.raises(NotLeadingError):
             _ = cluster.runners[first].dispatcher
@@ -89,7 +89,7 @@ def test_other_job_under_a_used_id(tmp_path: Path, life: str) -> None:
             await cluster.clean(job.job_id)
         if "earlier" in life:
             await cluster.fail_over()
-        state = r"has ended \(FINISHED\)" if "finished" in life else r"runs \((RUNNING|INITIALIZING|RECONCILING)\)"
+        state = r"has ended \(FINISHED\)" if "finished" in life else r"is (RUNNING|INITIALIZING|RECONCILING);"
         with pytest.raises(DuplicateJobError, match=f"job id {job.job_id} belongs to another job, which {state}"):
             await cluster.submit(other(job))
         await asyncio.sleep(LONG)
@@ -222,7 +222,7 @@ def test_parallelism_that_the_cluster_prescribes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["orders", "orders:", "orders:0", "orders:-1", "orders:x", ":3"])
 def test_override_that_is_none(word: str) -> None:
-    with pytest.raises(InvalidConfigError, match=r"jobmanager\.parallelism-overrides.*is not job-name:N"):
+    with pytest.raises(InvalidConfigError, match=r"jobmanager\.parallelism-overrides.*is not of the form job-name:N"):
         parse_overrides(["a:1", word])
 
 

@@ -244,8 +244,8 @@ def for_bad(make: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (breaks_at_once, "the JobMaster broke: KeyError: 'attempt'"),
-        (BreaksLater, "the JobMaster broke: ZeroDivisionError"),
+        (breaks_at_once, "the JobMaster failed: KeyError: 'attempt'"),
+        (BreaksLater, "the JobMaster failed: ZeroDivisionError"),
     ],
     ids=["when it is made", "while it runs"],
 )

@@ -91,7 +91,7 @@ def test_hand_over_under_load(clusters: Clusters, backend: str) -> None:
             assert done.epoch > epoch
             epoch = done.epoch
             wait_for_more(seen, 3)
-    assert "gives leadership away" in first.said
+    assert "hands leadership over" in first.said
     assert first.process.poll() is None
     check(cluster, seen, at_least=14)
     # Each node of the three answers still, the one that led first too.
@@ -165,7 +165,7 @@ def test_hand_over_without_another_node(clusters: Clusters) -> None:
         with pytest.raises(ClusterError, match=r"No other node .* start one"):
             client.hand_over()
         assert cluster.status().epoch == epoch
-        assert "gives leadership away" not in node.said
+        assert "hands leadership over" not in node.said
         with pytest.raises(ClusterError, match="nobody took over"):
             client.hand_over(force=True)
         assert cluster.status().epoch == epoch + 1

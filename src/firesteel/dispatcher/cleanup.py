@@ -1,8 +1,8 @@
-"""Cleaning up after a job that has a dirty result: ordered steps, each of which may be repeated.
+"""Clean-up after a job that has a dirty result: ordered steps, each of which may be repeated.
 
-The order is what makes a crash in the middle harmless: what later steps need goes last. The graph and the record stay until
-everything that they describe is gone, and the clean mark comes after all. A leader that finds a dirty result begins again at
-the first step (I12).
+The order makes a crash in the middle harmless: what later steps need is removed last. The graph and the record stay
+until everything that they describe is gone, and the clean mark is written at the very end. A leader that finds a dirty
+result begins again at the first step (I12).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class ResourceCleaner:
         self._backoff = backoff
 
     async def clean(self, job_id: JobID) -> None:
-        """Returns when nothing is left. Raises FencingError when this node leads no more; the next leader goes on."""
+        """Return when nothing is left. Raises FencingError when this node no longer leads; the next leader
+        continues."""
 
         async def once() -> None:
             for step in self._steps:
@@ -52,7 +53,7 @@ class ResourceCleaner:
 
 
 class JobCleanup:
-    """What there is to do, on the services of one leadership."""
+    """The clean-up steps of a job, on the services of one leadership."""
 
     def __init__(self, services: DispatcherServices, details: JobDetails) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""What can be shown of a job, while it runs and after its end: its execution graph, from memory, the archive or the stores."""
+"""The execution graph of a job, while it runs and after its end: from memory, the archive or the stores."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from firesteel.types import AttemptId, JobID
 logger = logging.getLogger(__name__)
 
 LAST_WORDS_SECONDS = 5.0
-"""How long the row counts of a job that has just ended are waited for."""
+"""How long we wait for the row counts of a job that has just ended."""
 
 
 class JobDetails:
-    """`table` is the Dispatcher's own, and only read."""
+    """The execution graphs of all jobs. `table` is the Dispatcher's own, and is only read here."""
 
     def __init__(self, services: DispatcherServices, table: JobTable) -> None:
         self._services = services
         self._table = table
 
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
-        """None when nobody knows the job."""
+        """The execution graph of a job; None when the job is not known."""
         found = await self._of(job_id)
         # Anew, whatever was kept with it: of a job that is stopped the savepoint is taken after the end.
         return None if found is None else self._with_savepoint(found, job_id)
@@ -47,7 +47,7 @@ class JobDetails:
         if found is not None:
             if makes_sense(found, job_id):
                 return found
-            logger.warning("the details of job %s make no sense and are not shown", job_id)
+            logger.warning("the archived details of job %s are malformed and are not shown", job_id)
             if result is not None:
                 return bare(result)
         return await self.at_the_end(result) if result is not None else None

@@ -1,7 +1,8 @@
-"""The Dispatcher: accepts, persists, starts, recovers and ends jobs. One leads at a time, and it alone changes the job table.
+"""The Dispatcher accepts, persists, starts, recovers and ends jobs. One leads at a time, and it alone changes the job
+table.
 
-Everything here happens on one event loop, between two awaits nothing changes but by our own hand. What must survive is in the
-stores before anybody is told of it; what is only here can be worked out again from there.
+Everything here happens on one event loop: between two awaits, nothing changes unless this code changes it. What must
+survive is in the stores before anyone is told about it; what is only in memory can be rebuilt from the stores.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
-"""How often it is told how many jobs of earlier leaders are taken over."""
+"""How often the number of jobs taken over from earlier leaders is logged."""
 CLEANED_SECONDS = 20.0
-"""How long a job waits for the clean-up of the one that it goes on with."""
+"""How long a job waits for the clean-up of the job that it continues."""
 TAKEN_OVER_TOGETHER = 16
-"""Jobs of earlier leaders that are begun with in one turn of the event loop: there may be thousands, and requests wait."""
+"""Jobs of earlier leaders that are started in one turn of the event loop: there may be thousands, and requests wait."""
 
 
 @dataclass(slots=True)
@@ -80,19 +81,19 @@ class RecoveredJobs:
     poisoned: Mapping[JobID, str] = field(default_factory=dict)
     """Jobs whose graph, record or result cannot be read, and why."""
     strangers: Mapping[str, str] = field(default_factory=dict)
-    """Names among the graphs that are no job ids, and so cannot be jobs."""
+    """Names among the graphs that are not job ids, and so cannot be jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusals:
-    """What is said of a job of which something cannot be asked."""
+    """How a request that does not suit a job is refused."""
 
     no_stream: str
     not_running: str
 
 
 class Dispatcher(JobQuestions):
-    """See DispatcherGateway for what callers may rely on. What is only asked is answered by JobQuestions."""
+    """See DispatcherGateway for what callers may rely on. JobQuestions answers the requests that change nothing."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Dispatcher(JobQuestions):
         self._operations = Operations(services, self._table, self._tasks)
         self._masters = services.for_job_masters()
         self._shutting_down = False
-        """The node was asked to end: what it would accept now, nobody would run."""
+        """The node was asked to end: nothing would run a job that it accepted now."""
         self._cleaner = JobCleanup(services, self._details).cleaner()
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -138,15 +139,15 @@ class Dispatcher(JobQuestions):
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
 
     def _recover(self, submission: Submission, record: Mapping[str, Any] | None) -> JobManagerRunner:
-        """Known from here on; `_begin` lets it run."""
+        """The runner of a job from the store. The job is known from here on; `_begin` lets it run."""
         has_none = self._services.results.get(submission.job_id) is None
         runner = self._runner(submission, record, known_to_have_none=has_none)
         self._table.happened(submission.job_id, Found(runner))
         return runner
 
     async def _take_over(self, jobs: Sequence[JobManagerRunner]) -> None:
-        """Begin with each job, and tell how far that is. All are listed from the start, as RECONCILING; each is what it is
-        as soon as that is known, whatever the others wait for."""
+        """Start every job, and log the progress. All are listed as RECONCILING from the beginning; each shows its own
+        status as soon as that is known, even while others still wait."""
         if not jobs:
             return
         began, told = self._services.now(), 0
@@ -172,7 +173,7 @@ class Dispatcher(JobQuestions):
         self._services.resources.recovered()
 
     async def close(self) -> None:
-        """Let go of everything. Jobs and engines run on; whoever leads next takes them over."""
+        """Let go of everything. Jobs and engines keep running; the next leader takes them over."""
         self._tasks.cancel()  # first: an operation must not take the end of this leadership for its own
         self._table.close()
         await self._tasks.close()
@@ -182,12 +183,12 @@ class Dispatcher(JobQuestions):
     async def submit_job(self, submission: Submission) -> None:
         self._table.check_open()
         if self._shutting_down:
-            raise NotLeadingError("this node is about to end; ask the next one")
+            raise NotLeadingError("this node is shutting down; ask the next leader")
         try:
             await self._submit(submission)
         except FencingError as error:
             self._on_error(error)
-            raise NotLeadingError("this node leads no more; the job was not accepted here") from error
+            raise NotLeadingError("this node is no longer the leader; the job was not accepted") from error
 
     async def _submit(self, submission: Submission) -> None:
         job_id = submission.job_id
@@ -203,7 +204,7 @@ class Dispatcher(JobQuestions):
             self._table.happened(job_id, Cleared())
             stored = await self._write(accepted, submission.digest)
             self._table.check_open()
-        except BaseException:  # raised again: whoever waits to submit the same job has its turn
+        except BaseException:  # raised again: the next caller that submits the same job has its turn
             self._table.happened(job_id, Refused())
             raise
         runner = self._runner(stored, None)
@@ -211,33 +212,34 @@ class Dispatcher(JobQuestions):
         self._begin(runner)
 
     async def _check_position(self, submission: Submission) -> None:
-        """A job that goes on where another ended does so alone, and after that end. Nothing is awaited after the last look."""
+        """Only one job may continue where another ended, and only after that end. Nothing is awaited after the last
+        check."""
         before = predecessor(self._services.configuration, submission.graph)
         if before is not None:
-            # The last thing that is written of an ended stream is that its checkpoint may be gone on from.
+            # The last thing written about an ended stream is that a job may start from its checkpoint.
             if isinstance(self._table.get(before), Ending):
                 await self._table.changed(before, timeout=CLEANED_SECONDS)
             if isinstance(self._table.get(before), Live | Parked | Ending):
                 raise JobStateError(
-                    f"job {before} has not ended, or is still being cleaned up after; stop or cancel it, and try again"
+                    f"job {before} has not ended, or is still being cleaned up; stop or cancel it, then try again"
                 )
         if (found := rival(submission, self._table.writers())) is not None:
             other, output = found
             raise JobStateError(
-                f"job {other} goes on from {restored_from(submission.graph)} already, and writes to {output} too; stop it "
-                "first, or give this job outputs of its own"
+                f"job {other} already continues from {restored_from(submission.graph)} and also writes to {output}; "
+                "stop it first, or give this job its own outputs"
             )
         if submission.resumes:
             later = successor(JobID(submission.resumes), self._services.results.all())
             if later is not None:
                 raise JobStateError(
-                    f"job {submission.resumes} was resumed as job {later.job_id}, which is {later.status}: go on with that one "
-                    f"(`firesteel resume {later.job_id[:8]}`), or go back to {restored_from(submission.graph)} with "
-                    "`firesteel run -s`"
+                    f"job {submission.resumes} was resumed as job {later.job_id}, which is {later.status}: continue "
+                    f"that one (`firesteel resume {later.job_id[:8]}`), or go back to "
+                    f"{restored_from(submission.graph)} with `firesteel run -s`"
                 )
 
     async def _write(self, submission: Submission, digest: str) -> Submission:
-        """The submission as it is durable. Raises DuplicateJobError when another one stands in its place."""
+        """The submission as stored. Raises DuplicateJobError when the store holds another one under its id."""
         job_id = submission.job_id
         try:
             await self._services.graphs.put(submission, epoch=self._services.epoch)
@@ -252,7 +254,7 @@ class Dispatcher(JobQuestions):
         """True for a repetition of a submission that was accepted before; raises for another job under its id."""
         match self._table.get(submission.job_id):
             case Live(runner):
-                digest, what = runner.submission.digest, f"runs ({runner.shown.status})"
+                digest, what = runner.submission.digest, f"is {runner.shown.status}"
             case Ending(result) | Ended(result):
                 digest, what = result.digest, f"has ended ({result.status})"
             case _:
@@ -325,24 +327,24 @@ class Dispatcher(JobQuestions):
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
     ) -> None:
         refusals = _Refusals(
-            "cannot stop half-way, only streaming graphs can; cancel it instead", "only running jobs can be stopped"
+            "cannot be stopped, only streaming graphs can; cancel it instead", "only running jobs can be stopped"
         )
         await self._trigger(job_id, trigger_id, OperationKind.STOP, refusals, target=target, savepoint=savepoint)
 
     async def trigger_checkpoint(self, job_id: JobID, trigger_id: str) -> None:
-        refusals = _Refusals("has no checkpoints; only streaming graphs have", "a checkpoint needs a running job")
+        refusals = _Refusals("has no checkpoints; only streaming graphs do", "a checkpoint needs a running job")
         await self._trigger(job_id, trigger_id, OperationKind.CHECKPOINT, refusals)
 
     async def trigger_savepoint(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, cancel: bool = False
     ) -> None:
-        refusals = _Refusals("can have no savepoint, only streaming graphs can", "a savepoint needs a running job")
+        refusals = _Refusals("cannot have a savepoint; only streaming graphs can", "a savepoint needs a running job")
         await self._trigger(job_id, trigger_id, OperationKind.SAVEPOINT, refusals, target=target, cancel=cancel)
 
     async def _trigger(
         self, job_id: JobID, trigger_id: str, kind: OperationKind, refusals: _Refusals, **asked: JsonValue
     ) -> None:
-        """Begin something with a streaming job that runs. A repetition is answered like the first call."""
+        """Begin an operation on a running streaming job. A repetition is answered like the first call."""
         self._table.check_open()
         if self._operations.known(job_id, trigger_id, kind, **asked):
             return
@@ -369,7 +371,7 @@ class Dispatcher(JobQuestions):
             self._tasks.start(self._shut_down(), "shut-down")
 
     async def _shut_down(self) -> None:
-        """Engines on which jobs run go on with them; the others would be nobody's."""
+        """Stop the idle engines, which nothing would manage; engines with jobs keep running."""
         try:
             await self._services.resources.wind_down(self._services.configuration.engine.stop_timeout)
         finally:
@@ -388,7 +390,7 @@ class Dispatcher(JobQuestions):
     # -- watching -------------------------------------------------------------------------------------------------
 
     async def _watch_store(self) -> None:
-        """Graphs that somebody else added or removed."""
+        """Notice graphs that were added to or removed from the store by something other than this leader."""
         interval = self._services.configuration.high_availability.poll_interval
         while True:
             await asyncio.sleep(interval)
@@ -397,7 +399,7 @@ class Dispatcher(JobQuestions):
             except FencingError:
                 raise
             except StoreError as error:
-                logger.warning("the store cannot be read; jobs go on: %s", error)
+                logger.warning("the store cannot be read; jobs keep running: %s", error)
 
     async def _compare_with_store(self) -> None:
         known = {job_id for job_id in self._table if not isinstance(self._table.get(job_id), Submitting)}
@@ -408,22 +410,20 @@ class Dispatcher(JobQuestions):
             try:
                 submission = await self._services.graphs.get(job_id)
             except StoreError as error:
-                logger.error("a graph that somebody added cannot be read, and is left alone: %s", error)
+                logger.error("a graph that was added to the store externally cannot be read and is ignored: %s", error)
                 continue
             if submission is not None and self._table.get(job_id) is None:
-                logger.info("job %s was added to the store by somebody else", job_id)
+                logger.info("job %s was added to the store externally", job_id)
                 runner = self._runner(submission, None)
                 self._table.happened(job_id, Found(runner))
                 self._begin(runner)
         for job_id in known - stored:
             if (orphan := self._table.live_runner(job_id)) is not None:
-                logger.warning(
-                    "the graph of job %s was removed from the store by somebody else; it is cancelled", job_id
-                )
+                logger.warning("the graph of job %s was removed from the store externally; cancelling the job", job_id)
                 self._tasks.start(_cancel_quietly(orphan), "cancel")
 
     async def _keep_house(self) -> None:
-        """Clients that fell silent, and outcomes that nobody will ask for any more."""
+        """Cancel jobs whose clients fell silent, and remove expired outcomes and unused files."""
         services = self._services
         retention = services.configuration.dispatcher.operation_retention
         collect_at = services.now() + services.configuration.blob.cleanup_interval
@@ -438,7 +438,7 @@ class Dispatcher(JobQuestions):
                 ):  # apart: a slow disk must not keep silent clients' jobs running
                     collecting = self._tasks.start(self._collect_files(), "collect")
             for job in [j for j in self._table.live() if j.client_deadline is not None and j.client_deadline < now]:
-                logger.warning("the client of job %s is silent; the job is cancelled", job.job_id)
+                logger.warning("the client of job %s stopped sending heartbeats; cancelling the job", job.job_id)
                 job.client_deadline = None
                 self._tasks.start(_cancel_quietly(job), "cancel")
             try:
@@ -447,24 +447,25 @@ class Dispatcher(JobQuestions):
             except FencingError:
                 raise
             except (StoreError, OSError) as error:
-                logger.warning("what is too old could not be removed: %s", error)
+                logger.warning("expired operations and finished jobs could not be removed: %s", error)
 
     async def _collect_files(self) -> None:
-        """Remove uploaded files that nothing needs. One that a submission under way needs is too young to go."""
+        """Remove uploaded files that nothing needs. A file that a submission under way needs is too young to be
+        removed."""
         services = self._services
         grace = services.configuration.blob.cleanup_grace
         try:
             needed = {BlobKey(u.key) for u in await services.uploads.list()}
             needed |= {ref.key for submission in self._table.submissions() for ref in blob_refs(submission.graph)}
-            # As long as the graph of an ended stream is kept, somebody may go on with it.
+            # As long as the graph of an ended stream is kept, the job may be resumed.
             needed |= {BlobKey(k) for r in services.results.all() if r.job_id in services.finished for k in r.files}
             services.guard()
             for key in await services.blobs.collect(needed, grace=grace):
-                logger.info("the uploaded file %s was needed by nothing any more and is gone", key)
+                logger.info("the uploaded file %s was no longer needed and was removed", key)
         except FencingError:
             raise
         except (StoreError, OSError, ValueError) as error:
-            logger.warning("uploaded files could not be looked through: %s", error)
+            logger.warning("unused uploaded files could not be removed: %s", error)
 
     # -- small things ---------------------------------------------------------------------------------------------
 
@@ -477,7 +478,7 @@ class Dispatcher(JobQuestions):
             case Live(runner):
                 return runner
             case Parked():
-                raise JobStateError(f"what was stored of job {job_id} cannot be read; it is being ended")
+                raise JobStateError(f"the stored state of job {job_id} cannot be read; the job is being ended")
             case Ending(result) | Ended(result):
                 raise JobStateError(f"job {job_id} is {result.status}; it has ended for good")
             case _:
@@ -488,7 +489,7 @@ class Dispatcher(JobQuestions):
             return await question
         except FencingError as error:
             self._on_error(error)
-            raise NotLeadingError("this node leads no more; ask the new leader") from error
+            raise NotLeadingError("this node is no longer the leader; ask the new leader") from error
 
 
 async def _all_reconciled(jobs: Sequence[JobManagerRunner]) -> None:
@@ -500,4 +501,4 @@ async def _cancel_quietly(runner: JobManagerRunner) -> None:
     try:
         await runner.cancel()
     except (JobStateError, NotLeadingError):
-        pass  # it ended by itself meanwhile, or there is nobody in it who could be asked
+        pass  # it ended by itself meanwhile, or has no JobMaster that could be asked

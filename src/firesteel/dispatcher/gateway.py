@@ -1,4 +1,4 @@
-"""What others may ask of the Dispatcher, wherever it runs. The REST endpoint speaks to this and nothing else."""
+"""The Dispatcher's interface to the rest of the node. The REST endpoint talks to this and nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JobOverview:
     attempt: int
     restarts: int
     changed_at: float
-    """When it entered the state that it is in."""
+    """When it entered its current state."""
     owner: str = ""
     mode: str = "batch"
     vertices: int = 0
@@ -36,14 +36,14 @@ class JobOverview:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverview:
-    """How many jobs are in which state, and what they can run on."""
+    """How many jobs are in each state, and what they can run on."""
 
     jobs: Mapping[JobStatus, int]
     resources: ResourceOverview
 
 
 class DispatcherGateway(Protocol):
-    """Every method raises NotLeadingError on a node that does not lead, or has just stopped to."""
+    """Every method raises NotLeadingError on a node that does not lead, or has just stopped leading."""
 
     async def submit_job(self, submission: Submission) -> None:
         """Returns once the job is durable (I1). Repeating the very same submission is answered alike and runs once (I3).
@@ -76,14 +76,15 @@ class DispatcherGateway(Protocol):
     async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
         """Returns once the wish is durable: the job is stopped within 10 s and never runs again (I10).
 
-        `keep_checkpoint` goes over what is configured for the checkpoint of a stream. Of several cancels the first counts.
+        `keep_checkpoint` overrides what is configured for the checkpoint of a stream. Of several cancels the first
+        counts.
         """
         ...
 
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
     ) -> None:
-        """Let a streaming job end after the batch that it is at, then take a savepoint in a directory below `target` (else
+        """Let a streaming job end after its current batch, then take a savepoint in a directory below `target` (else
         `state.savepoints.dir`). Its checkpoint stays too. A place that cannot be written to leaves the job running (I14).
 
         Ask `request_operation`: `status`, `checkpoint`, and of the savepoint `location` and `batches`.
@@ -113,7 +114,7 @@ class DispatcherGateway(Protocol):
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation: ...
 
     async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
-        """What was triggered for the job and is still remembered, oldest first."""
+        """The operations that were triggered for the job and are still remembered, oldest first."""
         ...
 
     async def report_client_heartbeat(self, job_id: JobID) -> None:
@@ -127,7 +128,7 @@ class DispatcherGateway(Protocol):
         ...
 
     async def list_uploads(self) -> Sequence[Upload]:
-        """Of all owners, oldest first."""
+        """The uploaded programs of all owners, oldest first."""
         ...
 
     async def remove_upload(self, upload_id: str) -> bool:

@@ -1,8 +1,8 @@
 """Where each job stands with its Dispatcher: one table, one entry for each job.
 
-An entry changes by an event, and `step` says how: it is pure, and what it does not name cannot happen. The table around it
-keeps the entries of jobs that have not ended or are not clean yet, and tells those who wait for a change. Ended jobs are not
-kept twice: the result store has all of them in memory, and the table reads them there.
+Events change an entry, and `step` says how: it is pure, and a transition that it does not name cannot happen. The table
+keeps the entries of jobs that have not ended or are not clean yet, and notifies those who wait for a change. Ended jobs
+are not kept twice: the result store has all of them in memory, and the table reads them there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from firesteel.types import JobID
 
 @dataclass(frozen=True, slots=True)
 class Submitting:
-    """Somebody is submitting the job; nobody else may until that is over. It is not known to those who ask."""
+    """A submission of the job is under way and excludes all others. Queries do not see the job yet."""
 
     submission: Submission
     cleared: bool = False
-    """Nothing stands in its way any more: it is being written."""
+    """All checks have passed: it is being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """What was stored of the job cannot be read; it is about to get a result that says so."""
+    """The stored state of the job cannot be read; it is about to get a result that says so."""
 
     reason: str
     runner: JobManagerRunner | None = None
@@ -51,12 +51,12 @@ class Ending:
 
     result: JobResult
     runner: JobManagerRunner | None = None
-    """Which knows more of the job than the stores, if it ended here."""
+    """The job's runner, if it ended here: it knows more than the stores do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The job has its result, and nothing else is left of it."""
+    """The job has its result, and everything else of it is gone."""
 
     result: JobResult
 
@@ -78,7 +78,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The submission came to nothing here."""
+    """The submission was not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The job stands in the store: an earlier leader accepted it, or somebody else put it there."""
+    """The job was found in the store: an earlier leader accepted it, or it was put there externally."""
 
     runner: JobManagerRunner
 
@@ -116,11 +116,11 @@ Event = Submitted | Cleared | Refused | Accepted | Found | Unreadable | Conclude
 
 
 class IllegalEntryError(Exception):
-    """A bug of ours: what happened to a job cannot happen where it stood."""
+    """A bug of ours: the event is not allowed for the job's entry."""
 
 
 def step(entry: Entry | None, event: Event) -> Entry | None:
-    """Where a job stands after `event`; None of a job that is not known, before and after."""
+    """A job's entry after `event`. None stands for a job that is not known, before or after."""
     match entry, event:
         case None, Submitted(submission):
             return Submitting(submission)
@@ -140,7 +140,7 @@ def step(entry: Entry | None, event: Event) -> Entry | None:
             return Ending(result)
         case Live(runner), Concluded(result):
             return Ending(result, runner)
-        case Parked(), Concluded(result):  # its runner knows less than nothing: what it was given cannot be read
+        case Parked(), Concluded(result):  # its runner knows nothing of use: what it was given cannot be read
             return Ending(result)
         case Ending(result), Cleaned():
             return Ended(result)
@@ -151,14 +151,14 @@ def step(entry: Entry | None, event: Event) -> Entry | None:
 
 
 class JobTable:
-    """All that a Dispatcher knows of where its jobs stand. Only the Dispatcher changes it; anybody may look and wait."""
+    """The entries of all jobs of a Dispatcher. Only the Dispatcher changes them; everyone may look and wait."""
 
     def __init__(self, results: JobResultStore) -> None:
         self._results = results
         self._entries: dict[JobID, Entry] = {}
-        """Of jobs that have not ended, or are not clean."""
+        """The entries of jobs that have not ended, or are not clean."""
         self._changes: dict[JobID, asyncio.Future[Entry | None]] = {}
-        """What the entry of a job becomes next, where somebody waits for it."""
+        """The next entry of each job whose change is waited for."""
         self.closed = False
 
     def get(self, job_id: JobID) -> Entry | None:
@@ -168,7 +168,7 @@ class JobTable:
         return None if result is None or self._results.is_dirty(job_id) else Ended(result)
 
     def happened(self, job_id: JobID, event: Event) -> None:
-        """Raises IllegalEntryError when it cannot have."""
+        """Apply `event` to the entry of a job. Raises IllegalEntryError when `step` does not allow it."""
         entry = step(self.get(job_id), event)
         if entry is None or isinstance(entry, Ended):
             self._entries.pop(job_id, None)
@@ -178,7 +178,7 @@ class JobTable:
             change.set_result(entry)
 
     async def changed(self, job_id: JobID, timeout: float | None = None) -> Entry | None:  # noqa: ASYNC109 - not an error
-        """What the job's entry became by its next change, or is when `timeout` is over. Raises NotLeadingError once this is
+        """The job's entry after its next change, or when `timeout` is over. Raises NotLeadingError once the table is
         closed."""
         self.check_open()
         change = self._changes.get(job_id)
@@ -191,10 +191,10 @@ class JobTable:
 
     def check_open(self) -> None:
         if self.closed:
-            raise NotLeadingError("this node leads no more; ask the new leader")
+            raise NotLeadingError("this node is no longer the leader; ask the new leader")
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Raise NotLeadingError in all waiting calls."""
         self.closed = True
         for change in self._changes.values():
             change.cancel()
@@ -207,7 +207,7 @@ class JobTable:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[JobID]:
-        """Those jobs."""
+        """The ids of those jobs."""
         return iter(self._entries)
 
     def live(self) -> list[JobManagerRunner]:
@@ -219,7 +219,7 @@ class JobTable:
         return entry.runner if isinstance(entry, Live) else None
 
     def runner(self, job_id: JobID) -> JobManagerRunner | None:
-        """The runner of a job, which may have ended and not be clean."""
+        """The runner of a job, which may have ended without being clean."""
         entry = self._entries.get(job_id)
         return entry.runner if isinstance(entry, Live | Parked | Ending) else None
 
@@ -231,7 +231,7 @@ class JobTable:
         return [(job_id, entry) for job_id, entry in self._entries.items() if isinstance(entry, Parked)]
 
     def submissions(self) -> Iterator[Submission]:
-        """Of all jobs that are not clean, also of those that are being submitted."""
+        """The submissions of all jobs that are not clean, including those under way."""
         for entry in self._entries.values():
             if isinstance(entry, Submitting):
                 yield entry.submission
@@ -239,7 +239,7 @@ class JobTable:
                 yield entry.runner.submission
 
     def writers(self) -> Iterator[Submission]:
-        """Of jobs that write, or are certain to."""
+        """The submissions of jobs that write, or are certain to."""
         for entry in self._entries.values():
             match entry:
                 case Submitting(submission, cleared=True):

@@ -24,11 +24,11 @@ class LeaderProcessState(StrEnum):
 
 
 OpenServices = Callable[[Epoch, Callable[[BaseException], None]], Awaitable[DispatcherServices]]
-"""Makes what a leadership works with; the second argument is told of errors that should not be."""
+"""Makes the services of a leadership; unexpected errors are passed to the second argument."""
 
 
 class DispatcherLeaderProcess:
-    """Recovers, then serves. It never comes back from STOPPED; the next leadership is another object."""
+    """Recovers, then serves. It never leaves STOPPED; the next leadership is another object."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DispatcherLeaderProcess:
 
     async def _recover(self) -> None:
         services = self._services = await self._open_services(self.epoch, self._broke)
-        # Side by side: nobody but us writes any more, and none of them is in need of another.
+        # Concurrently: only this node writes any more, and none of them depends on another.
         bad_results, (submissions, bad_graphs), (records, bad_records), _, _, _ = await asyncio.gather(
             services.results.load(),
             services.graphs.recover(),
@@ -98,14 +98,14 @@ class DispatcherLeaderProcess:
         self.state = LeaderProcessState.RUNNING
 
     def _broke(self, error: BaseException) -> None:
-        # Whoever hears late that we lead no more is told NotLeading; that is the same news.
+        # Callers that do not know yet that we lost leadership get NotLeadingError, which says the same.
         if isinstance(error, FencingError | NotLeadingError):
             self._on_fenced(self.epoch)
         else:
             self._on_fatal(error)
 
     async def close(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Stop acting. Jobs are left as they are, and so are engines, unless there is no job and we are `alone`."""
+        """Stop acting. Jobs stay as they are, and so do engines, unless there is no job and we are `alone`."""
         # One that has not recovered does not know yet which jobs there are.
         serving = self.state is LeaderProcessState.RUNNING
         idle = serving and self._dispatcher is not None and not self._dispatcher.busy

@@ -1,4 +1,4 @@
-"""Checkpoints, savepoints, stops and disposals that somebody asked for, seen through from the wish to its outcome."""
+"""Requested checkpoints, savepoints, stops and disposals, followed from the request to the outcome."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAUSES = Backoff(0.5, 10.0)
 
 
 class Operations:
-    """Owned by the Dispatcher, at whose table it looks."""
+    """The operations of one leadership. Owned by the Dispatcher, whose table it reads."""
 
     def __init__(self, services: DispatcherServices, table: JobTable, tasks: OwnedTasks) -> None:
         self._services = services
@@ -41,14 +41,14 @@ class Operations:
     # -- wishes ---------------------------------------------------------------------------------------------------
 
     def known(self, job_id: JobID, trigger_id: str, kind: OperationKind, **asked: JsonValue) -> bool:
-        """Whether this very wish was heard before: its repetition needs no running job.
+        """Whether this very request was made before: its repetition needs no running job.
 
-        Raises JobStateError when the trigger id was used for another one, InvalidRequestError when it makes no sense.
+        Raises JobStateError when the trigger id was used for another request, InvalidRequestError when it is invalid.
         """
         return self._services.operations.known(self._wish(job_id, trigger_id, kind, asked)) is not None
 
     async def begin(self, job_id: JobID, trigger_id: str, kind: OperationKind, **asked: JsonValue) -> None:
-        """Write the wish down, then act on it; a repeated wish is the one that is under way already."""
+        """Record the request, then act on it; a repeated request joins the one that is already under way."""
         wish = self._wish(job_id, trigger_id, kind, asked)
         if await self._services.operations.begin(wish, epoch=self._services.epoch) is wish:
             self._tasks.start(self.follow(wish), kind.value.lower())
@@ -64,7 +64,7 @@ class Operations:
         return Operation(job_id, trigger_id, kind, self._services.now(), asked, location)
 
     def _savepoints_of(self, job_id: JobID) -> str:
-        """Where the savepoints of a job go when nobody says where."""
+        """Where the savepoints of a job go when the request names no place."""
         return below(self._services.configuration.state.savepoints_dir, self._owner(job_id))
 
     def _owner(self, job_id: JobID) -> str:
@@ -79,7 +79,7 @@ class Operations:
         return None if runner is None else runner.last_attempt
 
     def resume(self) -> None:
-        """Take up what an earlier leader did not see the end of (I19)."""
+        """Resume the operations that earlier leaders left unfinished (I19)."""
         for operation in self._services.operations.unfinished():
             self._tasks.start(self.follow(operation, resumed=True), "operation")
 
@@ -95,7 +95,7 @@ class Operations:
         except FencingError:
             raise
         except Exception as error:
-            # A location that the user chose may fail in any way; it is the operation that failed, not we.
+            # A location that the user chose may fail in any way; that is a failure of the operation, not of this node.
             await self._fail(operation, error)
         else:
             await self._services.persistently(
@@ -164,7 +164,7 @@ class Operations:
         return await self._saved(operation, dict(batches))
 
     async def _saved(self, operation: Operation, batches: Mapping[str, int]) -> dict[str, Any]:
-        """What is told of a complete savepoint."""
+        """The outcome that a complete savepoint has."""
         outcome: dict[str, Any] = {"location": operation.location, "batches": batches}
         try:
             return outcome | {
@@ -185,7 +185,7 @@ class Operations:
         await self._services.executor.prepare_savepoint(operation.location, request, owner=owner)
 
     async def _abandon(self, operation: Operation) -> None:
-        """What is left is small and harmless, so nothing depends on this."""
+        """Remove what is left of a failed savepoint. It is small and harmless, so nothing depends on this."""
         self._services.guard()
         try:
             await self._services.executor.abandon_savepoint(operation.location, owner=self._owner(operation.job_id))
@@ -195,7 +195,8 @@ class Operations:
     # -- stops ----------------------------------------------------------------------------------------------------
 
     async def _stop(self, operation: Operation, runner: JobManagerRunner | None) -> dict[str, Any]:
-        """The savepoint's place is tried out before the job is touched: where it cannot be written the job runs on (I14)."""
+        """Check that the savepoint can be written before the job is touched: if it cannot, the job keeps running
+        (I14)."""
         with_savepoint = bool(operation.location)
         if with_savepoint and runner is not None:
             try:
@@ -216,7 +217,7 @@ class Operations:
         return outcome
 
     async def _stopped(self, job_id: JobID) -> str:
-        """Wait for the end of a job that was asked to stop, or for the failure that undid the wish."""
+        """Wait for the end of a job that was asked to stop, or for the failure that undid the request."""
         while (runner := self._table.live_runner(job_id)) is not None and runner.shown.status is JobStatus.RECONCILING:
             await self._table.changed(job_id, timeout=0.2)  # it was this leader's predecessor who was asked
         if runner is not None:
@@ -234,7 +235,7 @@ class Operations:
             where = (
                 f"ended {result.status}"
                 if result
-                else "failed while it was stopping, and goes on by its restart strategy"
+                else "failed while it was stopping, and its restart strategy restarts it"
             )
             raise JobStateError(f"the job {where}")
         return result.status.value
@@ -251,11 +252,11 @@ class Operations:
                     )
                 )
             except (FiresteelError, OSError) as error:
-                logger.warning("job %s has stopped, and its savepoint failed: %s", operation.job_id, error)
+                logger.warning("job %s has stopped, but its savepoint failed: %s", operation.job_id, error)
                 last = error
             if n + 1 < TRIES_AFTER_A_STOP:
                 await asyncio.sleep(next(delays))
         raise JobStateError(
             f"the job has stopped, but its savepoint could not be taken: {last} — nothing is lost, its checkpoints are kept "
-            f"in {checkpoint}: `firesteel resume {operation.job_id[:8]}` goes on from there"
+            f"in {checkpoint}: `firesteel resume {operation.job_id[:8]}` continues from there"
         ) from last

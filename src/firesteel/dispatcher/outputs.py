@@ -1,4 +1,4 @@
-"""What an ended job leaves outside of our stores, and who removes it."""
+"""Removal of what an ended job leaves outside our stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class OutputCleaner:
-    """Staging and commit records of batch sinks, checkpoints of streaming ones: removed by a process of the job's owner."""
+    """Removes staging and commit records of batch sinks and checkpoints of streaming ones, as the job's owner."""
 
     def __init__(self, configuration: Configuration, errands: Errands) -> None:
         self._errands = errands
@@ -47,14 +47,14 @@ class OutputCleaner:
         except ErrandTookTooLongError as error:
             raise FiresteelError(
                 f"the outputs of job {submission.job_id} could not be cleaned up within {self._seconds:g} s: check that the "
-                "places of its sinks answer, or raise execution.checkpointing.timeout"
+                "file systems of its sinks respond, or raise execution.checkpointing.timeout"
             ) from error
         if refusal:
             logger.warning("no job can be started from the checkpoint of job %s: %s", submission.job_id, refusal)
 
 
 def retained_request(submission: Submission, directory: str) -> SavepointRequest:
-    """What the checkpoint of an ended job, in `directory`, is the checkpoint of."""
+    """Which job the checkpoint in `directory`, kept after the job's end, belongs to."""
     graph = submission.graph
     checkpoints = {s.name: location_of(s, directory) for s in graph.sinks}
     return SavepointRequest.of(graph, submission.job_id, TRIGGER, checkpoints)

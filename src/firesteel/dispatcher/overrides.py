@@ -1,4 +1,4 @@
-"""What is done to a graph when it is accepted, beyond what its admission did."""
+"""Changes that the cluster's configuration makes to an admitted graph when it is accepted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_overrides(words: Sequence[str]) -> dict[str, int]:
         else:
             problems.append(
                 Problem(
-                    f"'{word}' is not job-name:N",
+                    f"'{word}' is not of the form job-name:N",
                     "write for example orders:4",
                     field="jobmanager.parallelism-overrides",
                 )

@@ -1,4 +1,4 @@
-"""Jobs as rows of a list."""
+"""The rows of job lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EndedJobs:
         self._rows: dict[JobID, tuple[JobResult, JobOverview]] = {}
 
     def rows(self, *, but: Collection[JobID]) -> list[JobOverview]:
-        """Of all jobs that have a result, `but` those that are shown otherwise."""
+        """The rows of all jobs that have a result, except those in `but`, which are shown otherwise."""
         results = self._results.all()
         if len(self._rows) > 2 * len(results):
             self._rows.clear()  # most of them were forgotten
@@ -52,7 +52,7 @@ def live_row(runner: JobManagerRunner) -> JobOverview:
 
 
 def unread_row(job_id: JobID, runner: JobManagerRunner | None, now: float) -> JobOverview:
-    """Of a job that cannot be read, and has no result yet."""
+    """The row of a job that cannot be read and has no result yet."""
     if runner is not None:
         return replace(live_row(runner), status=JobStatus.RECONCILING)
     return JobOverview(job_id, job_id, JobStatus.RECONCILING, now, None, 0, 0, now)

@@ -1,4 +1,4 @@
-"""Jobs of which something that was stored cannot be read: they end FAILED, with their bytes kept, and stop nobody else."""
+"""Jobs whose stored state cannot be read end FAILED, with their bytes kept, and do not affect other jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def park(services: DispatcherServices, job_id: JobID, reason: str) -> JobR
         job_id=job_id,
         name=job_id,
         status=JobStatus.FAILED,
-        failure=Failure(FailureKind.INTERNAL, f"what was stored of the job cannot be read: {reason}"),
+        failure=Failure(FailureKind.INTERNAL, f"the stored state of the job cannot be read: {reason}"),
         submitted_at=now,
         started_at=None,
         ended_at=now,
@@ -46,10 +46,10 @@ async def park(services: DispatcherServices, job_id: JobID, reason: str) -> JobR
 
 
 async def put_away(services: DispatcherServices, name: str, reason: str) -> None:
-    """Something that stands among the graphs and is none: kept aside, and out of the way."""
+    """Move an entry that stands among the graphs but is not a job out of the way, and keep its bytes."""
     raw = await services.graphs.raw(JobID(name))
     if raw is not None:
         parked = ParkedJob(JobID(name), f"graphs/{name}", raw, reason, services.now())
         await services.parked.put(parked, epoch=services.epoch)
         await services.graphs.delete(JobID(name), epoch=services.epoch)
-    logger.error("graphs/%s is no job and was put aside: %s", name, reason)
+    logger.error("graphs/%s is not a job and was moved aside: %s", name, reason)

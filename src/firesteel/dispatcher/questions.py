@@ -1,4 +1,4 @@
-"""What a Dispatcher is asked about jobs: answered from its table and the stores, and changing nothing."""
+"""Read-only requests to a Dispatcher, answered from its table and the stores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from firesteel.types import JobID
 
 
 class JobQuestions:
-    """The half of the DispatcherGateway that only looks. Everything raises NotLeadingError once the table is closed."""
+    """The read-only half of the DispatcherGateway. Every method raises NotLeadingError once the table is closed."""
 
     def __init__(self, services: DispatcherServices) -> None:
         self._services = services

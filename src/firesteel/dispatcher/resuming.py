@@ -1,4 +1,4 @@
-"""Jobs that go on where others ended: who may, so that no two of them write to the same place from the same position. Pure."""
+"""Which jobs may continue where others ended: no two may write to the same place from the same position. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firesteel.types import JobID, is_job_id
 
 
 def restored_from(graph: JobGraph) -> str | None:
-    """Where a job is to start from, in its usual spelling."""
+    """The savepoint or checkpoint that a job starts from, in its usual spelling."""
     return None if graph.settings.restore is None else plain(graph.settings.restore.path)
 
 
@@ -29,12 +29,12 @@ def predecessor(configuration: Configuration, graph: JobGraph) -> JobID | None:
 
 
 def outputs(graph: JobGraph) -> frozenset[str]:
-    """What the sinks write to. Of one that has neither path nor table only its name is known."""
+    """What the sinks write to. A sink without a path or table is known by its name only."""
     return frozenset(plain(s.path) if s.path else s.table or f"sink '{s.name}'" for s in graph.sinks)
 
 
 def rival(submission: Submission, others: Iterable[Submission]) -> tuple[JobID, str] | None:
-    """A job among `others` that goes on from the same place and writes to the same; and to what."""
+    """A job among `others` that continues from the same position and writes to the same output; and that output."""
     path, mine = restored_from(submission.graph), outputs(submission.graph)
     if path is None:
         return None
@@ -46,6 +46,6 @@ def rival(submission: Submission, others: Iterable[Submission]) -> tuple[JobID, 
 
 
 def successor(job_id: JobID, results: Iterable[JobResult]) -> JobResult | None:
-    """The last job that resumed `job_id`, has ended, and can be gone on with itself."""
+    """The last job that resumed `job_id`, has ended, and can be resumed itself."""
     after = [r for r in results if r.resumes == job_id and r.checkpoint]
     return max(after, key=lambda r: r.ended_at, default=None)

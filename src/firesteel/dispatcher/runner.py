@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class DispatcherRunner:
-    """A LeaderListener. Grants and revokes only say what is wanted; one task makes it so, in order.
+    """A LeaderListener. Grants and revocations only state what is wanted; one task carries it out, in order.
 
     grant → wait until the process of the last leadership has fully ended → a new process → publish the address, last;
     revoke → stop acting at once, then end the process;
@@ -40,7 +40,7 @@ class DispatcherRunner:
         self._on_fatal = on_fatal
         self._wanted: Epoch | None = None
         self._granted: Epoch | None = None
-        """As the election has it."""
+        """As the election reports it."""
         self._given_away: Epoch | None = None
         """It accepts nothing new any more."""
         self._changed = asyncio.Event()
@@ -53,7 +53,7 @@ class DispatcherRunner:
     def dispatcher(self) -> Dispatcher:
         """The Dispatcher, if this node leads; NotLeadingError if not.
 
-        Also while leadership is given away: what was accepted before is finished with it.
+        It is still given while leadership is handed over: requests that were accepted before are finished with it.
         """
         if self._process is None or self._process.epoch != self._wanted:
             raise NotLeadingError("this node does not lead; ask the leader")
@@ -61,11 +61,11 @@ class DispatcherRunner:
 
     @property
     def epoch(self) -> Epoch:
-        """Of the Dispatcher that serves here; NotLeadingError if none does, or if it takes nothing new."""
+        """The epoch of the Dispatcher that serves here; NotLeadingError if there is none, or it accepts nothing new."""
         assert self.dispatcher is not None
         assert self._process is not None
         if self._process.epoch == self._given_away:
-            raise NotLeadingError("this node gives its leadership away; ask the next leader")
+            raise NotLeadingError("this node is handing its leadership over; ask the next leader")
         return self._process.epoch
 
     async def start(self) -> None:
@@ -73,13 +73,13 @@ class DispatcherRunner:
         await self._election.start(self)
 
     async def hand_over(self, finish: Callable[[], Awaitable[None]], *, patience: float) -> None:
-        """Give leadership away in order. `finish` returns when what was accepted is done, and does not take long.
+        """Hand leadership over in an orderly way. `finish` returns, soon, when accepted requests are done.
 
-        This node contends again when another one has led, or nobody has come after `patience` seconds. Raises
-        NotLeadingError when it does not lead, or gives it away already.
+        This node contends again once another one has led, or if none has taken over after `patience` seconds. Raises
+        NotLeadingError when it does not lead, or is already handing over.
         """
         epoch = self._given_away = self.epoch
-        logger.info("epoch %s gives leadership away", epoch)
+        logger.info("epoch %s hands leadership over", epoch)
         try:
             await finish()
             if self._wanted == epoch:
@@ -94,7 +94,7 @@ class DispatcherRunner:
     ) -> None:
         """Finish what was accepted, end the process, then leave the election: nobody leads before we have let go.
 
-        `alone`: whether nobody is left who would adopt the engines.
+        `alone`: whether no other node is left to adopt the engines.
         """
         if finish is not None:
             with contextlib.suppress(NotLeadingError):
@@ -121,21 +121,21 @@ class DispatcherRunner:
         self._on_fatal(error)
 
     def _on_fenced(self, epoch: Epoch) -> None:
-        """Something refused us before the election told us: somebody else leads already, or there was doubt for a moment."""
+        """A store refused us before the election told us: another node leads already, or ours was briefly in doubt."""
         if self._wanted == epoch:
-            logger.warning("fenced: epoch %s leads no more, or not for certain", epoch)
+            logger.warning("fenced: epoch %s no longer leads, or it is not certain that it does", epoch)
             self._want(None)
             self._tasks.start(self._reconsider(epoch), "reconsider")
 
     async def _reconsider(self, epoch: Epoch) -> None:
-        """Lead again if it turns out that we never ceased to: a node that renews its lease and serves nobody is worse than
-        none, as no other can take its place."""
+        """Lead again if it turns out that we never stopped: a node that renews its lease without serving is worse than
+        no node, as no other can take its place."""
         while self._granted == epoch and self._wanted is None:
             await asyncio.sleep(RECONSIDER_SECONDS)
             if epoch == self._given_away:
                 return
             if self._granted == epoch and self._wanted is None and self._election.holds(epoch):
-                logger.warning("epoch %s leads still; recovering again", epoch)
+                logger.warning("epoch %s still leads; recovering again", epoch)
                 self._want(epoch)
 
     def _want(self, epoch: Epoch | None) -> None:
@@ -150,7 +150,7 @@ class DispatcherRunner:
         while True:
             await self._changed.wait()
             await self._end_process()
-            # Only now: what was wished for while the old process ended is read in the next line.
+            # Only now: the next line reads what the election has said while the old process ended.
             self._changed.clear()
             if (epoch := self._wanted) is None:
                 continue
@@ -183,6 +183,6 @@ class DispatcherRunner:
             process, self._process = self._process, None
             self._ending = asyncio.get_running_loop().create_task(process.close(alone), name="end-leader-process")
         if self._ending is not None:
-            # Whoever is told to go in the middle of this leaves the rest to `close`, which waits for it too.
+            # If this is cancelled half-way, `close` does the rest, which waits for it too.
             await asyncio.shield(self._ending)
             self._ending = None

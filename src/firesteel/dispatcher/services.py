@@ -1,4 +1,4 @@
-"""What a Dispatcher works with, made anew for each leadership except where it says otherwise."""
+"""The services of a Dispatcher, made anew for each leadership except where noted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DispatcherServices:
     archivist: HistoryArchivist
     requirements: Callable[[Submission], Coroutine[Any, Any, SlotRequest]]
     clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
-    """Remove staging and checkpoints that an ended job needs no more."""
+    """Remove staging and checkpoints that an ended job no longer needs."""
     make_job_master: MakeJobMaster
     enrichers: tuple[FailureEnricher, ...]
     events: JobEvents
