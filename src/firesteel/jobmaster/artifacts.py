@@ -1,4 +1,4 @@
-"""The uploaded files of a job: which they are, and the same job with the files on this machine's disk."""
+"""The uploaded files of a job, and their copies on this machine's disk."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from firesteel.types import JobID
 
 
 class JobFiles:
-    """Puts the files of jobs where their drivers find them: `<root>/<job id>/artifacts`, copies that go with the job."""
+    """Copies the files of jobs to where their drivers find them, `<root>/<job id>/artifacts`, until the job is
+    removed."""
 
     def __init__(self, blobs: BlobStore, root: Path) -> None:
         self.blobs = blobs
         self._root = root
 
     async def localized(self, job_id: JobID, graph: JobGraph) -> JobGraph:
-        """The graph with its files on this disk. Repeated, it finds them there.
+        """The graph with its files on this disk. A repeated call finds them there.
 
         Raises BlobNotFoundError when one is gone, or damaged.
         """
@@ -29,7 +30,7 @@ class JobFiles:
 
 
 def blob_refs(graph: JobGraph) -> list[BlobRef]:
-    """Raises ValueError for something that is meant as a reference and is none."""
+    """The uploaded files that the graph refers to. Raises ValueError for a malformed reference."""
     return [BlobRef.parse(text) for text in dict.fromkeys(f.text for f in files_of(graph)) if is_blob_ref(text)]
 
 

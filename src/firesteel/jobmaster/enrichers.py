@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="failure-enrichers")
-"""Of their own: one that hangs keeps its thread, and must not keep those of the stores."""
+"""Their own threads: an enricher that hangs keeps its thread, and must not keep those of the stores."""
 
 _TYPES: Mapping[FailureKind, str] = {
     FailureKind.USER_CODE: "USER_ERROR",
@@ -40,12 +40,12 @@ _TYPES: Mapping[FailureKind, str] = {
 
 
 def type_label(failure: Failure) -> Mapping[str, str]:
-    """Ours: whose fault it was, as one word."""
+    """Firesteel's own enricher: whose fault the failure was, as one word."""
     return {"type": _TYPES[failure.kind]}
 
 
 def load_enrichers(names: Sequence[str]) -> tuple[FailureEnricher, ...]:
-    """Ours, then those that the configuration names."""
+    """Firesteel's own enricher, then those that the configuration names."""
     found = {e.name: e for e in entry_points(group=GROUP)}
     missing = [n for n in names if n not in found]
     if missing:
@@ -53,7 +53,7 @@ def load_enrichers(names: Sequence[str]) -> tuple[FailureEnricher, ...]:
         raise InvalidConfigError(
             [
                 Problem(
-                    f"no failure enricher '{name}' is installed (there are: {there})",
+                    f"no failure enricher '{name}' is installed (installed: {there})",
                     f"install the package that registers it under the entry point group {GROUP}, or remove it",
                     field="jobmanager.failure-enrichers",
                 )
@@ -69,7 +69,7 @@ def _loaded(entry: EntryPoint) -> FailureEnricher:
     except Exception as error:
         problem = Problem(
             f"the failure enricher '{entry.name}' cannot be loaded: {type(error).__name__}: {error}",
-            "correct the package that registers it, or remove it from the list",
+            "fix the package that registers it, or remove it from the list",
             field="jobmanager.failure-enrichers",
         )
         raise InvalidConfigError([problem]) from error
@@ -77,11 +77,11 @@ def _loaded(entry: EntryPoint) -> FailureEnricher:
 
 
 def _contained(enricher: FailureEnricher, failure: Failure) -> Mapping[str, str]:
-    """An enricher that exits ends itself, not us."""
+    """Call an enricher; one that exits must not end this process."""
     try:
         return enricher(failure)
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        raise RuntimeError(f"the enricher wanted to exit: {error!r}") from error
+        raise RuntimeError(f"the enricher tried to exit: {error!r}") from error
 
 
 async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> dict[str, str]:

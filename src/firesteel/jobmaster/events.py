@@ -1,7 +1,7 @@
-"""What happens to jobs, told as it happens to those who listen, so that nobody must poll.
+"""Events of jobs, sent to listeners as they happen, so that no client has to poll.
 
-A hint for eyes and programs, not a record: events are not stored, a listener that is too slow loses some and is told so, and
-whoever begins to listen asks for the state of things first. What must not be lost is in the stores.
+Events are hints, not a record: they are not stored, a listener that is too slow loses some and is told so, and a new
+listener asks for the current state first. What must not be lost is in the stores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESULT = (
     "checkpoint",
     "savepoint",
 )
-"""What the `result` of a final event says, as the execution graph of the job does under the same names."""
+"""The fields in the `result` of a final event, named as in the execution graph of the job."""
 
 MAX_BEHIND = 1000
 """Events that wait for a slow listener; the oldest go first."""
@@ -74,7 +74,7 @@ def state_event(
 
 
 def end_event(result: JobResult, *, savepoint: str = "", cause: str = "") -> JobEvent:
-    """The last event of a job. It says how the job ended in full, so that nobody has to ask for it.
+    """The last event of a job. It says in full how the job ended, so that clients need not ask.
 
     Row counts are not in it, which the driver reports a moment later, nor is a savepoint that is taken of a stopped stream.
     """
@@ -87,7 +87,7 @@ def end_event(result: JobResult, *, savepoint: str = "", cause: str = "") -> Job
 
 
 class JobEvents:
-    """Who listens to what. Lives on one event loop; publishing never waits."""
+    """The listeners of all jobs. Lives on one event loop; publishing never waits."""
 
     def __init__(self) -> None:
         self._by_job: dict[JobID | None, set[Subscription]] = {}
@@ -104,7 +104,7 @@ class JobEvents:
                 subscription.offer(event)
 
     def heard(self, job_id: JobID) -> bool:
-        """Whether anybody listens to this job in particular, so that finding out more is worth the while."""
+        """Whether there is a listener for this job in particular, so that collecting details is worthwhile."""
         return job_id in self._by_job
 
     def remove(self, subscription: Subscription) -> None:

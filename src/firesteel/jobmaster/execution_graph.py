@@ -1,7 +1,7 @@
-"""The ExecutionGraph: one job as people look at it, running or ended, as plain JSON.
+"""The ExecutionGraph: one job as it is shown to users, running or ended, as plain JSON.
 
-A pure function of what is known: the submission, the JobMaster's state, what the driver of the last attempt tells of itself,
-and the result once there is one. The archive of an ended job is what this gave last (I26).
+A pure function of what is known: the submission, the JobMaster's state, what the driver of the last attempt reports,
+and the result once there is one. The archive of an ended job is the last value of this function (I26).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def execution_graph(
 
 
 def bare(result: JobResult) -> dict[str, Any]:
-    """What can be shown of a job of which only its result is known."""
+    """The execution graph of a job of which only the result is known."""
     return {
         "job_id": result.job_id,
         "name": result.name,

@@ -1,4 +1,5 @@
-"""What a JobMaster asks of the machinery that runs attempts. Free of processes and Spark, so that it can be simulated."""
+"""The interface between a JobMaster and what runs its attempts. Free of processes and Spark, so that it can be
+simulated."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ class Deployment:
     """None: a classic driver with a JVM of its own."""
     owner: str = ""
     restricted: bool = False
-    """Of somebody who is not an admin."""
+    """Whether the job's submitter is not an admin."""
 
 
 class Presence(StrEnum):
     ABSENT = "absent"
-    """Never started, and it is certain that nobody is about to start it unnoticed: starting is safe."""
+    """Never started, and it is certain that no other leader is about to start it unnoticed: starting is safe."""
     RUNNING = "running"
     ENDED = "ended"
 
@@ -38,7 +39,7 @@ class AttemptExecutor(Protocol):
     """Runs attempts that outlive the control plane. Every method may be repeated, by this leader or the next."""
 
     async def start(self, deployment: Deployment) -> None:
-        """Start the attempt. An attempt that was started before, by whomever, is not started again.
+        """Start the attempt. An attempt that was started before, by any leader, is not started again.
 
         Raises FiresteelError when it cannot be started; the caller then calls `fence`.
         """
@@ -55,13 +56,13 @@ class AttemptExecutor(Protocol):
     async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
         """Ask a running attempt to end, and see to it that it does, within the driver's cancel timeout.
 
-        `guard` is asked as close to the act as can be: a leader that was stopped on its way here, and wakes up when another
-        one looks after the attempt, ends nothing (I7).
+        `guard` is called as late as possible: a leader that was paused on its way here, and wakes up when another
+        one has taken the attempt over, ends nothing (I7).
         """
         ...
 
     async def stop(self, attempt: AttemptId) -> None:
-        """Ask a streaming attempt to end after the batch that it is at, FINISHED. Returns at once."""
+        """Ask a streaming attempt to end after its current batch, FINISHED. Returns at once."""
         ...
 
     async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
@@ -69,7 +70,7 @@ class AttemptExecutor(Protocol):
         its id. Returns its result, which is final: the one it had reached by itself, else CANCELED.
 
         Raises EngineLostError when the engine does not answer, so that its session may still run there; not with
-        `unreachable`, by which the caller says that nobody will ever reach it again.
+        `unreachable`, by which the caller says that it will never be reached again.
         """
         ...
 
@@ -78,7 +79,7 @@ class AttemptExecutor(Protocol):
         ...
 
     async def prepare_savepoint(self, location: str, request: SavepointRequest, *, owner: str = "") -> None:
-        """Write down at `location` what a savepoint there is to hold. Raises SavepointError when that cannot be.
+        """Write down at `location` what a savepoint there is to hold. Raises SavepointError when that is impossible.
 
         Here and below: nothing is opened that `owner` may not open, wherever the place leads.
         """
@@ -109,7 +110,8 @@ class AttemptExecutor(Protocol):
         ...
 
     async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
-        """How far the attempt is, as its driver tells it: phase, and per sink its state, rows and batch. May be empty."""
+        """The progress of the attempt, as its driver reports it: phase, and per sink its state, rows and batch. May be
+        empty."""
         ...
 
     async def attempts(self, job_id: JobID) -> Sequence[int]:

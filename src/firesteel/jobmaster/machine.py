@@ -60,7 +60,7 @@ class JobState:
     engine_id: str | None = None
     """Where `attempt` was placed; None for a classic driver."""
     host: str = ""
-    """Of which host its driver is a process (see firesteel.hosts); empty when that was not noted."""
+    """The host on which its driver runs (see firesteel.hosts); empty when that was not recorded."""
     endpoint: str = ""
     """The address of its engine."""
     started_at: float = 0.0
@@ -72,7 +72,7 @@ class JobState:
     restart_at: float | None = None
     cancel_requested: bool = False
     keep_checkpoint: bool | None = None
-    """What whoever cancelled said of the stream's checkpoint; None: nothing, so what is configured counts."""
+    """Whether the cancel request keeps the stream's checkpoint; None: as configured."""
     stop_requested: bool = False
     exceptions: tuple[ExceptionEntry, ...] = ()
     timestamps: Mapping[str, float] = field(default_factory=dict)
@@ -82,9 +82,9 @@ class JobState:
 
     # -- not durable --
     epoch: int = 0
-    """Of the leader that looks after the job."""
+    """The epoch of the leader that is responsible for the job."""
     cause: str = ""
-    """Why the step is taken that is being taken; empty between steps."""
+    """The reason for the current step; empty between steps."""
     status: JobStatus = JobStatus.INITIALIZING
     stopped: bool = False
     """The result is that of a stop that was asked for."""
@@ -119,7 +119,7 @@ class JobState:
 
     @staticmethod
     def of_record(restart: Restart, history_size: int, data: Mapping[str, Any]) -> JobState:
-        """A job that an earlier leader looked after; what became of it meanwhile is yet to be found out."""
+        """The state of a job of an earlier leader; what has become of it since is not known yet."""
         return JobState(
             restart,
             history_size,
@@ -154,12 +154,12 @@ class JobState:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job that no leader has looked after before."""
+    """The job is new: no leader was responsible for it before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A job with a record of an earlier life. `has_slot`: the engine of its attempt is still there and was reclaimed."""
+    """The job has a record of an earlier leader. `has_slot`: the engine of its attempt still runs and was reclaimed."""
 
     has_slot: bool
     presence: Presence | None
@@ -170,7 +170,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class FoundElsewhere:
-    """A job with a record of an earlier life, whose attempt is of another host: nobody here can tell what it does."""
+    """The job has a record of an earlier leader, and its attempt is on another host: its state cannot be seen from
+    here."""
 
     reason: str
 
@@ -179,7 +180,7 @@ class FoundElsewhere:
 class SlotGranted:
     engine_id: str | None
     host: str = ""
-    """Where a driver that is started now runs."""
+    """The host on which a driver that is started now runs."""
     endpoint: str = ""
     """The engine's address."""
 
@@ -273,7 +274,7 @@ class RequestSlot:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSlot:
-    """Give the slot back, or the place in the queue up."""
+    """Give up the slot, or the place in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +340,7 @@ class IllegalTransitionError(Exception):
 
 
 def step(state: JobState, event: Event, now: float) -> Step:
-    """What an event means for the job. An event that comes too late to mean anything changes nothing."""
+    """The job's new state and instructions after an event. An event that comes too late changes nothing."""
     if state.status.terminal:
         return state, ()
     after, instructions = _step(replace(state, cause=cause_of(event)), event, now)
@@ -406,7 +407,7 @@ def _told(state: JobState, status: JobStatus, cause: str, now: float) -> Story:
 
 
 def cause_of(event: Event) -> str:  # noqa: PLR0912 - one branch per event
-    """What an event is, in the story of the job. Nothing that user code could have written is repeated here."""
+    """An event as a cause in the story of the job. Nothing that user code could have written is repeated here."""
     match event:
         case Started():
             return "accepted"
@@ -415,7 +416,7 @@ def cause_of(event: Event) -> str:  # noqa: PLR0912 - one branch per event
                 ", its engine was gone" if event.presence and not event.has_slot else ""
             )
         case FoundElsewhere():
-            return "its attempt is of another host"
+            return "its attempt is on another host"
         case SlotGranted():
             return f"slot on engine {event.engine_id}" if event.engine_id else "slot for a JVM of its own"
         case SlotRefused():
@@ -506,7 +507,7 @@ def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
         started_at=now,
         restart_at=None,
     )
-    # The intent before the act: whoever reads this record knows every id that Spark may be told.
+    # The intent before the act: a reader of this record knows every id that Spark may have been given.
     return state, (Persist(), Deploy(state.attempt))
 
 
@@ -519,7 +520,7 @@ def _attempt_ended(state: JobState, event: AttemptEnded, now: float) -> Step:
         case AttemptState.FAILED:
             failure = event.result.failure or Failure(FailureKind.EXIT_CODE, "the attempt failed without a reason")
         case AttemptState.CANCELED:
-            failure = Failure(FailureKind.KILLED, "the driver process was asked to end by somebody else (SIGTERM)")
+            failure = Failure(FailureKind.KILLED, "the driver process received SIGTERM, which Firesteel did not send")
     return _failing(state, event.attempt, failure, event.labels, now)
 
 

@@ -74,12 +74,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 SILENT_TRIES = 3
-"""How often an engine that is no more for the ResourceManager is asked for the release of a session all the same."""
+"""How often an engine that the ResourceManager no longer knows is still asked to release a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobMasterServices:
-    """What JobMasters of one leadership share."""
+    """The services that the JobMasters of one leadership share."""
 
     epoch: Epoch
     records: JobRecordStore
@@ -218,7 +218,7 @@ class JobMaster:
             request = await self._services.requirements(self.submission)
         except (FiresteelError, OSError) as error:
             # Its script may be gone by now; what runs does not care, and the engine it runs on is known.
-            logger.warning("job %s: what it needs cannot be found out any more: %s", self.submission.job_id, error)
+            logger.warning("the requirements of job %s can no longer be determined: %s", self.submission.job_id, error)
             request = SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"))
         # What runs is what was started, whatever has been made of its script since.
         return replace(request, classic=self.state.engine_id is None)
@@ -341,7 +341,7 @@ class JobMaster:
 
     async def _cancel(self, number: int) -> None:
         if (elsewhere := await self._elsewhere()) is not None:
-            # The wish is durable. Whoever leads there carries it out; here nobody could tell whether it was.
+            # The wish is durable. A leader on that host carries it out; from here that could not be seen.
             logger.error("job %s is not cancelled yet: %s", self.submission.job_id, elsewhere)
             return
         try:
@@ -349,7 +349,7 @@ class JobMaster:
         except FencingError:
             raise
         except (FiresteelError, OSError) as error:
-            logger.warning("attempt %d of job %s is fenced at once: %s", number, self.submission.job_id, error)
+            logger.warning("attempt %d of job %s is fenced immediately: %s", number, self.submission.job_id, error)
         await self._fence(number)
 
     async def _stop(self, number: int) -> None:
@@ -372,11 +372,11 @@ class JobMaster:
             try:
                 return await self._services.executor.fence(self._attempt(number), guard=guard)
             except EngineLostError:
-                # Its session may still run there. Whoever does not answer is ended, and then nothing runs.
+                # Its session may still run there. An engine that does not answer is ended, and then nothing runs.
                 silent += 1
                 if not await self._suspect() and silent >= SILENT_TRIES:
                     # An engine of ours is surely ended by now. One that we are only attached to is out of reach, and
-                    # what it does there is beyond anybody's power; the job must not wait for it for ever.
+                    # nothing can be done about what it does there; the job must not wait for it for ever.
                     return await self._services.executor.fence(self._attempt(number), unreachable=True, guard=guard)
                 raise
 
@@ -394,7 +394,7 @@ class JobMaster:
         try:
             return await self._services.executor.progress(self._attempt(number))
         except (FiresteelError, OSError) as error:
-            logger.warning("how far attempt %d of job %s was is not known: %s", number, self.submission.job_id, error)
+            logger.warning("the progress of attempt %d of job %s is unknown: %s", number, self.submission.job_id, error)
             return {}
 
     async def _suspect(self) -> bool:
@@ -455,7 +455,7 @@ class JobMaster:
         self._mailbox.put_nowait((event, None))
 
     def _broke(self, error: BaseException) -> None:
-        """A task of ours failed in a way that nobody foresaw: the runner decides what becomes of the job."""
+        """A task of ours failed unexpectedly: the runner decides what becomes of the job."""
         if not self._outcome.done():
             self._outcome.set_exception(error)
 
@@ -469,7 +469,7 @@ class JobMaster:
         ended = self._outcome.done() and not self._outcome.cancelled() and self._outcome.exception() is None
         if ended:
             return JobStateError(f"job {self.submission.job_id} is {self.state.status}; it has ended for good")
-        return NotLeadingError("this node looks after the job no more; ask the new leader")
+        return NotLeadingError("this node is no longer responsible for the job; ask the new leader")
 
 
 def _refusal(error: Exception) -> Failure:

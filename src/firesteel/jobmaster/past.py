@@ -1,6 +1,6 @@
-"""What is kept of a job's earlier attempts: when and where they were, and how far a stream had come with them.
+"""A job's earlier attempts: when and where they ran, and how far a stream had come with them.
 
-Part of the job's record, so every leader knows it, however long the files of those attempts are gone.
+This is part of the job's record, so every leader knows it, even long after the files of those attempts are gone.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from firesteel.attempts.committed import NONE, Committed
 KEPT_ATTEMPTS = 16
 """Attempts that are remembered, and whose logs are kept, of a job that restarts for months."""
 _ADDED_UP = ("rows", "output_rows", "busy_ms")
-"""Of a sink of a stream: each attempt goes on where the last one ended. Batch jobs, which begin again, do not tell these."""
+"""Totals of a streaming sink: each attempt continues where the last one ended. Batch jobs start over, and report
+none."""
 
 _READS = "reads"
-"""Rows by source, of those too."""
+"""Rows by source, of streaming sinks as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Past:
     checkpoints: Mapping[str, Committed] = field(default_factory=dict)
 
     def after(self, attempt: PastAttempt, progress: Mapping[str, Any]) -> Past:
-        """With an attempt that has ended, and what its driver had told; once for each, in their order."""
+        """This past with one more attempt that has ended, and what its driver had reported; once for each, in order."""
         if attempt.number <= self.until:
             return self
         attempts = (*self.attempts, attempt)[-KEPT_ATTEMPTS:]
@@ -58,7 +59,7 @@ class Past:
         )
 
     def with_progress(self, number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-        """What the driver of attempt `number` tells, with the attempts before it added."""
+        """What the driver of attempt `number` reports, with the attempts before it added."""
         if number <= self.until:
             progress = _without_totals(progress)
         sinks = {name: dict(told) for name, told in (progress.get("sinks") or {}).items()}
@@ -73,7 +74,7 @@ class Past:
             vertices[name] = vertices.get(name, 0) + rows
         logs = {n: Committed.from_json(log) for n, log in (progress.get("checkpoints") or {}).items()}
         if self.until:
-            # What an earlier attempt has committed without being able to say so is of this job too.
+            # What an earlier attempt has committed without being able to report it belongs to this job too.
             logs = {
                 n: log if log.restored and log.restored.savepoint else replace(log, before=NONE)
                 for n, log in logs.items()
@@ -125,7 +126,7 @@ def _trimmed(logs: Mapping[str, Any]) -> dict[str, Committed]:
 
 
 def _without_totals(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an attempt whose totals are counted already."""
+    """The progress of an attempt whose totals have been counted already."""
     sinks = {
         name: {k: v for k, v in told.items() if k not in _ADDED_UP and k != _READS}
         for name, told in (progress.get("sinks") or {}).items()
@@ -134,7 +135,7 @@ def _without_totals(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attempts_make_sense(data: Any) -> bool:
-    """Of an archive, which anybody may have written (S17)."""
+    """Whether the attempts in an archive are well-formed: anyone may have written it (S17)."""
     return isinstance(data, list) and all(
         isinstance(a, dict)
         and isinstance(a.get("number"), int)

@@ -1,4 +1,4 @@
-"""What a graph and the configuration together ask for: which engine, which kind of driver."""
+"""Which engine and which kind of driver a graph and the configuration ask for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunPlan:
     classic: bool
     """The job is a script that needs a JVM of its own."""
     needs: ScriptNeeds | None
-    """Why, for a script whose api was found by reading it."""
+    """Why, for a script whose API was determined by reading it."""
     python: str
     driver_environment: dict[str, str]
 
@@ -88,5 +88,6 @@ def shared_engine_spec(configuration: Configuration) -> EngineSpec:
 
 
 def owner_of_early_engines(configuration: Configuration) -> str | None:
-    """Of those that are started before their first job: what an engine may open is decided when it starts."""
+    """The owner of engines that are started before their first job: what an engine may open is decided when it
+    starts."""
     return None if configuration.engine.isolation is Isolation.SESSION else this_user()

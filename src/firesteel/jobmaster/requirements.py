@@ -15,13 +15,13 @@ from firesteel.stores.job_graphs import Submission
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Of the jobs of one node."""
+    """The requirements of the jobs of one node."""
 
     configuration: Configuration
     files: JobFiles
 
     async def of(self, submission: Submission) -> SlotRequest:
-        """What engine a job needs. A script is read to find out, which is not for the event loop."""
+        """Which engine a job needs. This may read a script, so it runs outside the event loop."""
         graph = submission.graph
         if graph.script is not None:
             graph = await self.files.localized(submission.job_id, graph)

@@ -15,7 +15,7 @@ from firesteel.jobgraph.model import (
 )
 
 HOPELESS = frozenset({FailureKind.INVALID_PIPELINE, FailureKind.IMPORT})
-"""Failures that the same job would meet again, whatever the strategy says."""
+"""Failures that the same job would meet again; they are never retried, whatever the strategy."""
 
 REMEMBERED = 1000
 """Times of failures that are kept, unless a failure rate counts more."""

@@ -28,7 +28,7 @@ MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterService
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5
-"""How often an engine may be asked in vain to release a session before it counts as out of anybody's reach."""
+"""How often an engine may be asked in vain to release a session before it counts as unreachable."""
 
 
 _BEFORE_THE_END = {
@@ -39,7 +39,7 @@ _BEFORE_THE_END = {
 
 
 class JobManagerRunner:
-    """Looks after one job for as long as this node leads: asks for a result first, then owns its JobMaster and its end."""
+    """Manages one job for as long as this node leads: asks for a result first, then owns its JobMaster and its end."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class JobManagerRunner:
         *,
         known_to_have_none: bool = False,
     ) -> None:
-        """`known_to_have_none`: all results were read since this leadership began, and none was this job's. Nobody else can
-        have written one since, so the store need not be asked for each of thousands of jobs again."""
+        """`known_to_have_none`: all results were read since this leadership began, and none was this job's. No other
+        node can have written one since, so the store need not be asked again for each of thousands of jobs."""
         self._known_to_have_none = known_to_have_none
         self.submission = submission
         self._record = record
@@ -62,11 +62,11 @@ class JobManagerRunner:
         self._configuration = configuration
         self._make = make_job_master
         self.master: JobMaster | None = None
-        """None until the result store has said that the job may run, and when it cannot even be made."""
+        """None until the result store has said that the job may run, or when it could not be created."""
         self._made = asyncio.Event()
         self._over = False
         self.client_deadline: float | None = None
-        """When the job is cancelled unless its client is heard of."""
+        """When the job is cancelled unless its client sends a heartbeat before."""
         self.heard_of_client()
 
     @property
@@ -88,7 +88,8 @@ class JobManagerRunner:
 
     @property
     def shown(self) -> JobState:
-        """What may be told of the job before it has its result: an end that is not durable has not happened (I5)."""
+        """The state that may be shown before the job has its result: an end that is not durable has not happened
+        (I5)."""
         state = self.state
         before = _BEFORE_THE_END.get(state.status)
         return state if before is None else replace(state, status=before, story=state.story.before_the_end())
@@ -106,7 +107,7 @@ class JobManagerRunner:
 
     @property
     def taken_over(self) -> bool:
-        """Of a job of an earlier leader: whether it is known by now what became of it."""
+        """Whether it is known what has become of a job of an earlier leader."""
         if self.master is not None:
             return self.master.reconciled.is_set()
         return self._made.is_set()
@@ -126,9 +127,10 @@ class JobManagerRunner:
     # -- its life -------------------------------------------------------------------------------------------------
 
     async def run(self) -> JobResult:
-        """The result of the job, durable. Cancelling this lets go of the job, which runs on.
+        """Run the job to its end; returns its durable result. Cancelling this lets go of the job, which keeps running.
 
-        Raises UnreadableRecordError when what was stored of the job cannot be read, FencingError when this node leads no more.
+        Raises UnreadableRecordError when the stored state of the job cannot be read, FencingError when this node no
+        longer leads.
         """
         result = await self._persistently(self._run, f"running job {self.job_id}")
         if self.master is not None:  # else the result was there before, or nothing has run
@@ -158,13 +160,13 @@ class JobManagerRunner:
             self._made.set()
             raise
         except StoreError:
-            raise  # we are called again: whoever waits for the JobMaster goes on waiting
+            raise  # we are called again: callers that wait for the JobMaster keep waiting
         except Exception as error:
             self._made.set()
             # A bug of ours, or a record that cannot be understood: this job ends here, the others do not notice.
-            logger.exception("the JobMaster of job %s broke", job_id)
+            logger.exception("the JobMaster of job %s failed", job_id)
             await fence_all(job_id, self._services.executor, self._services.guard, self._services.backoff)
-            failure = Failure(FailureKind.INTERNAL, f"the JobMaster broke: {type(error).__name__}: {error}")
+            failure = Failure(FailureKind.INTERNAL, f"the JobMaster failed: {type(error).__name__}: {error}")
             finish = Finish(JobStatus.FAILED, failure)
         return self._result(finish)
 
@@ -186,7 +188,7 @@ class JobManagerRunner:
     # -- wishes ---------------------------------------------------------------------------------------------------
 
     def heard_of_client(self) -> bool:
-        """The client of the job lives. False when the job was submitted without a heartbeat of its client."""
+        """Note a heartbeat of the job's client. False when the job was submitted without one."""
         timeout = self.submission.initial_client_heartbeat_timeout
         if timeout is None:
             return False
@@ -200,12 +202,12 @@ class JobManagerRunner:
         await (await self._ready()).stop()
 
     async def _ready(self) -> JobMaster:
-        """Who asks in the moment between acceptance and the JobMaster waits for it."""
+        """The JobMaster. Callers that ask between acceptance and its start wait for it."""
         await self._made.wait()
         if self.master is None:
             if self._over:
                 raise JobStateError(f"job {self.submission.job_id} has ended for good")
-            raise NotLeadingError("this node looks after the job no more; ask the new leader")
+            raise NotLeadingError("this node is no longer responsible for the job; ask the new leader")
         return self.master
 
     def _result(self, finish: Finish) -> JobResult:
@@ -230,7 +232,7 @@ class JobManagerRunner:
 
 
 async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Callable[[], None], backoff: Backoff) -> None:
-    """Nothing of a job that is given up may go on, whichever attempts its record did or did not know."""
+    """Fence all attempts of a job that is given up, including those that its record does not know."""
     silent = 0
 
     async def once() -> None:

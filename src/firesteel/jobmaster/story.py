@@ -20,12 +20,12 @@ MOST_CHAPTERS = 100
 class Chapter:
     at: float
     status: JobStatus
-    """Which it entered."""
+    """The status that the job entered."""
     cause: str
     attempt: int
-    """The last one that had begun by then; 0 before the first."""
+    """The last attempt that had begun by then; 0 before the first."""
     epoch: int
-    """Of the leader."""
+    """The leader's epoch."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -56,7 +56,7 @@ class Story:
         return self.chapters[-1] if self.chapters else None
 
     def before_the_end(self) -> Story:
-        """Without an end that is not durable, and so has not happened (I5)."""
+        """The story without an end that is not durable, and so has not happened (I5)."""
         ended = self.last is not None and self.last.status.terminal
         return Story(self.chapters[:-1], self.left_out) if ended else self
 
