@@ -1,4 +1,4 @@
-"""Who gets which engine: one pure function from what is known to what is to be done.
+"""Decides which request gets which engine: one pure function from the known state to a plan.
 
 Requests are served in the order of the queue. One that finds a free slot on an engine of its spec, which says whose it is,
 gets it; else an engine is started for it when there is room; else an idle engine that does not fit makes room; else it
@@ -70,7 +70,7 @@ Decision = Grant | StartEngine | StopEngine | Refuse
 
 
 def plan(state: ResourceState, limits: Limits, now: float) -> list[Decision]:
-    """What is to be done now. Changes nothing."""
+    """What is to be done now. This changes nothing."""
     return _Planner(state, limits, now).decide()
 
 
@@ -110,7 +110,7 @@ def too_large(spec: EngineSpec, limits: Limits) -> str | None:
 
 class _Outcome(Enum):
     SERVED = "granted, or there will be a place"
-    BLOCKED = "waits until somebody leaves"
+    BLOCKED = "waits until a slot or an engine becomes free"
 
 
 class _Room(Enum):
@@ -170,7 +170,7 @@ class _Planner:
         self._decisions: list[Decision] = []
         self._seats = [_seat(e) for e in state.engines.values()]
         self._room = limits.max_engines - state.rooms_taken
-        """Below zero when the limit was lowered, or jobs of an earlier life took back more than it allows."""
+        """Below zero when the limit was lowered, or recovered jobs reclaimed more than it allows."""
         self._promised = sum(e.state is EngineState.STOPPING for e in state.engines.values())
         """Rooms that engines which are being stopped will leave."""
         self._head_waits = False
@@ -323,7 +323,7 @@ class _Planner:
         else:
             sorted(others, key=_key)[turn % len(others)].closed = True
 
-    # -- engines that nobody asked for ----------------------------------------------------------------------------
+    # -- engines that no request needs ----------------------------------------------------------------------------
 
     def _warm(self, seat: _Seat) -> bool:
         return self._limits.warm > 0 and seat.fresh and seat.unused and seat.spec == self._limits.warm_spec

@@ -1,4 +1,4 @@
-"""What a JobMaster asks of the ResourceManager."""
+"""The ResourceManager's interface to JobMasters."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class Slot:
 
 class ResourceManagerGateway(Protocol):
     async def request_slot(self, request: SlotRequest) -> Slot:
-        """Wait for a slot. Cancelling the call gives the place in the queue up.
+        """Wait for a slot. Cancelling the call gives up the place in the queue.
 
-        Raises ResourcesUnavailableError when no engine that could ever be had is large enough, and EngineStartError when
+        Raises ResourcesUnavailableError when no engine will ever be large enough, and EngineStartError when
         an engine was started for this job and did not come up.
         """
         ...
 
     def expect(self, engine_ids: Sequence[str | None]) -> None:
-        """The engines that jobs of an earlier life ran on, one entry per job (None: a classic driver). Before any request."""
+        """Announce, before any request, the engines of recovered jobs, one entry per job (None: a classic driver)."""
         ...
 
     async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
-        """The slot that the job had in an earlier life of the control plane; None when that engine is gone.
+        """The slot that the job held under an earlier leader; None when that engine is gone.
 
-        Until all jobs that `expect` named for an engine have asked, nobody else is given a slot there.
+        Until all jobs that `expect` named for an engine have asked, no other job is given a slot there.
         """
         ...
 
     def recovered(self) -> None:
-        """All jobs of an earlier life have reclaimed what they had; from here on engines that nobody needs may be stopped."""
+        """All recovered jobs have reclaimed their slots; from here on, engines that no job needs may be stopped."""
         ...
 
     def release_slot(self, slot: Slot) -> None:
@@ -67,8 +67,8 @@ class ResourceManagerGateway(Protocol):
         ...
 
     async def suspect(self, engine_id: str) -> bool:
-        """Somebody found the engine not answering: look at once, and if that is so, end it and tell its jobs.
+        """The engine seems not to answer: check it at once, and if it does not, end it and tell its jobs.
 
-        Returns when that is settled: True when the engine answers after all, False when it is no more.
+        Returns when that is settled: True when the engine answers after all, False when it is gone.
         """
         ...

@@ -1,8 +1,8 @@
-"""What was left behind on this machine, and its removal.
+"""Finds and removes what was left behind on this machine.
 
-Nothing here belongs to a job that is alive (I13): a thing counts as left behind only when everybody who could need it is
-known and does not. Where that cannot be known, it stays. Things younger than a while stay too: somebody may be about to say
-that they are his.
+Nothing here belongs to a live job (I13): a file or engine counts as left behind only when everything that could need it
+is known, and none of it does. Where that cannot be known, it stays. Recent ones stay too: their owner may be about to
+record that it needs them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeftoverKind(StrEnum):
 class Leftover:
     kind: LeftoverKind
     what: str
-    """An engine's id or a place; with the kind it names one thing."""
+    """An engine's id, or a path or URL; together with the kind it identifies one leftover."""
     why: str
     size: int | None = None
     """Bytes, where that is easy to tell."""
@@ -48,7 +48,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class JobsKnown:
-    """Who may need something. Asked for before anything is looked at, so that what comes later is younger than this."""
+    """The jobs that may need something. Read before the search begins, so that anything newer is younger than this."""
 
     live: frozenset[str]
     """Jobs that run or may run again."""
@@ -58,16 +58,16 @@ class JobsKnown:
     engines: frozenset[str] = frozenset()
     """Engines of live jobs that were run without a cluster."""
     unsettled: bool = False
-    """Some job that was run without a cluster has no engine noted yet; any of these engines may be its."""
+    """A job that was run without a cluster has no engine recorded yet; any of these engines may be its own."""
     cluster_known: bool = True
-    """Whether `live` holds all jobs of the cluster. A cluster without a store tells nobody of its jobs."""
+    """Whether `live` holds all jobs of the cluster. The jobs of a cluster without a store cannot be listed."""
     cluster_live: bool = False
-    """Whether somebody leads the cluster, or a job of it waits for the next leader: its engines are in good hands."""
+    """Whether the cluster has a leader, or one of its jobs waits for the next: then its engines are still needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlaces:
-    """Where Firesteel leaves things."""
+    """The directories in which Firesteel leaves things."""
 
     data_dir: Path
     cluster_dir: Path
@@ -77,7 +77,7 @@ class ClusterPlaces:
 
 
 def find_leftovers(places: ClusterPlaces, known: JobsKnown, *, older_than: float = 600.0) -> list[Leftover]:
-    """Everything that nobody needs. Reads only."""
+    """Everything that is no longer needed. Only reads."""
     before = known.asked_at - older_than
     known = _with_running(places, known)
     found = [
@@ -94,7 +94,8 @@ def find_leftovers(places: ClusterPlaces, known: JobsKnown, *, older_than: float
 
 
 def _with_running(places: ClusterPlaces, known: JobsKnown) -> JobsKnown:
-    """A job whose driver runs is alive, whatever is known of it: perhaps another store was asked than the job is in."""
+    """The known jobs, with those whose drivers run added: they are alive even if the store that was asked lacks
+    them."""
     runs = _running(places.data_dir / "jobs")
     mine = _running(places.cluster_dir / "jobs")
     return replace(
@@ -169,7 +170,7 @@ def _is_elsewhere(directory: EngineDirectory, engine_id: str, record: EngineReco
 def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str | None:
     if cluster:
         unneeded = known.cluster_known and not known.cluster_live
-        return "it runs, but nobody leads its cluster and no job waits for a leader" if unneeded else None
+        return "it runs, but its cluster has no leader and no job waits for one" if unneeded else None
     unneeded = record.engine_id not in known.engines and not known.unsettled
     return "it runs, but the run that started it is gone" if unneeded else None
 

@@ -1,7 +1,7 @@
-"""ResourceManager: hands out slots on engines, starts and stops these, and finds out when one is gone.
+"""The ResourceManager hands out slots on engines, starts and stops engines, and detects when one is gone.
 
-A thin shell: what is to be done is decided by `core`, on every event at once and with every heartbeat; here it is carried
-out. Engines outlive it. What a manager leaves behind, its successor finds through the provider and adopts.
+This is a thin shell: `core` decides what to do, on every event and with every heartbeat; this module carries it out.
+Engines outlive it. Its successor finds the engines that it leaves behind through the provider, and adopts them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 WARM_RETRY_SECONDS = 60.0
 STRAYS_EVERY = 5
-"""Heartbeats between two looks for engines that nobody knows."""
+"""Heartbeats between two searches for engines that this manager does not know."""
 CHECK_SECONDS = 12.0
 """The longest that one look at an engine takes."""
 
@@ -81,10 +81,10 @@ class ResourceManager:
             configuration: Sections `engine` and `heartbeat`.
             provider: Where engines come from. It is lent, not closed here.
             default_spec: The engine of a job without wishes of its own; warm ones are of this kind.
-            now: Seconds, from whatever moment on.
+            now: A clock in seconds; any starting point will do.
             guard: Raises FencingError when it is not certain that this node leads; asked before an engine is started or
                 stopped, which no store can fence.
-            on_error: Told of errors that should not be.
+            on_error: Called with unexpected errors.
         """
         self._limits = limits_of(configuration, default_spec)
         self._heartbeat = configuration.heartbeat
@@ -152,7 +152,7 @@ class ResourceManager:
                 if isinstance(error, BaseException):
                     logger.warning("engine %s could not be ended: %s", record.engine_id, error)
         except OSError as error:
-            logger.warning("engines could not be looked for: %s", error)
+            logger.warning("engines could not be listed: %s", error)
 
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class ResourceManager:
         try:
             return await self._provider.there(record)
         except OSError as error:
-            logger.warning("engine %s could not be looked for: %s", record.engine_id, error)
+            logger.warning("engine %s could not be checked: %s", record.engine_id, error)
             return False
 
     def recovered(self) -> None:
@@ -301,7 +301,7 @@ class ResourceManager:
                 self._tasks.start(self._start_engine(starting, decision), starting)
             case StopEngine():
                 record = self._records[decision.engine]
-                logger.info("engine %s is stopped: %s", decision.engine, decision.why)
+                logger.info("stopping engine %s: %s", decision.engine, decision.why)
                 self._tasks.start(self._end(record, force=False), f"stop {decision.engine}")
 
     def _tell(self, ticket: Ticket, error: Exception) -> None:
@@ -362,7 +362,7 @@ class ResourceManager:
         try:
             found = await self._provider.adopt(record)
         except (FiresteelError, OSError) as error:
-            logger.warning("an engine of an earlier life is not used: %s", error)
+            logger.warning("an engine of an earlier leader is not used: %s", error)
             if key in self._state.engines:
                 # On its own: jobs that wait to take their slots back need not wait for its end.
                 self._tasks.start(self._end_lost(record, str(error), self._take_slots(key)), f"end {key}")
@@ -394,7 +394,7 @@ class ResourceManager:
         try:
             record = await self._provider.start(spec)
         except (FiresteelError, OSError) as error:
-            logger.warning("an engine of an earlier life is not used: %s", error)
+            logger.warning("an engine of an earlier leader is not used: %s", error)
             return
         if record.engine_id not in self._records and not self._halted:  # a new job may have attached it meanwhile
             self._state.adopt(record.engine_id, spec, slots=self._limits.slots, now=self._now(), foreign=True)
@@ -437,14 +437,14 @@ class ResourceManager:
         try:
             found = await self._provider.existing()
         except OSError as error:
-            logger.warning("engines could not be looked for: %s", error)
+            logger.warning("engines could not be listed: %s", error)
             return
         if self._starts != starts:
             return  # one of them may be the one that we have just begun to start
         for record in found:
             known = (self._records, self._adopting, self._state.engines)
             if not any(record.engine_id in k for k in known):
-                logger.warning("engine %s was found, which nobody here has started; taking it over", record.engine_id)
+                logger.warning("found engine %s, which this leader has not started; taking it over", record.engine_id)
                 self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
                 self._adopting[record.engine_id] = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
 
@@ -452,7 +452,7 @@ class ResourceManager:
         try:
             found = await self._provider.shared()
         except OSError as error:
-            logger.warning("shared engines could not be looked for: %s", error)
+            logger.warning("shared engines could not be listed: %s", error)
             return
         for record in found:
             if record.engine_id not in self._records and record.engine_id not in self._adopting:
@@ -516,7 +516,7 @@ class ResourceManager:
     ) -> None:
         """End the engine for sure, then tell its jobs: by then nothing of theirs runs there any more."""
         words = ""
-        with contextlib.suppress(OSError):  # words are not worth an engine that nobody ends
+        with contextlib.suppress(OSError):  # the engine must be ended even if its log cannot be read
             words = await self._provider.last_words(record) if slots else ""
         if not foreign:
             await self._end(record, force=True)
@@ -540,7 +540,7 @@ class ResourceManager:
 
 
 def _fenced() -> FencingError:
-    return FencingError("this node hands out no engines any more: it does not lead")
+    return FencingError("this node no longer hands out engines: it is not the leader")
 
 
 def _plain(request: SlotRequest) -> SlotRequest:

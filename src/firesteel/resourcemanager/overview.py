@@ -1,4 +1,4 @@
-"""What the API shows of engines and of the queue."""
+"""Engines and the slot queue, as the API shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.types import JobID
 @dataclass(frozen=True, slots=True)
 class EngineOverview:
     engine_id: str
-    """While it starts, a name that no engine has."""
+    """While it starts, a temporary name that no engine has."""
     master: str
     memory: str
     cores: int
@@ -25,11 +25,11 @@ class EngineOverview:
     """When it was started (seconds since 1970); 0 for one that was attached."""
     address: str = ""
     foreign: bool = False
-    """Started by somebody else, who stops it."""
+    """Not started by this cluster, and never stopped by it."""
     jobs: tuple[JobID, ...] = ()
     """Who holds its slots."""
     owner: str | None = None
-    """Whose jobs it is for; None: everybody's, or nobody's yet."""
+    """The owner whose jobs it is for; None: all owners, or none assigned yet."""
 
 
 @dataclass(frozen=True, slots=True)

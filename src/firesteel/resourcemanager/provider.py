@@ -1,7 +1,7 @@
-"""Where engines come from: the protocol, and engines as processes of this machine.
+"""The protocol of engine providers, which start, find and end engines.
 
-An engine outlives the control plane. So no engine is ended because a task was cancelled: one that was being started or
-stopped is found by the next leader in the engine's directory, which says all there is to know.
+An engine outlives the control plane. So no engine is ended because a task was cancelled: the next leader finds one that
+was being started or stopped through the engine's directory, which holds all that it needs to know.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class EngineHealth(Enum):
 class EngineProvider(Protocol):
     """Starts, finds and ends engines.
 
-    Cancelling a call leaves the engine to whoever looks for it next; once the cancelled call has ended, no engine is started
-    that was not there already, and none is told to end that was not told already.
+    Cancelling a call leaves the engine to the next leader that looks for it; once the cancelled call has ended, no
+    further engine is started, and no further engine is told to end.
     """
 
     async def start(self, spec: EngineSpec) -> EngineRecord:
@@ -41,7 +41,7 @@ class EngineProvider(Protocol):
         ...
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
-        """Wait until an engine of an earlier life answers; its record, completed. Raises EngineLostError."""
+        """Wait until an engine of an earlier leader answers; returns its completed record. Raises EngineLostError."""
         ...
 
     async def there(self, record: EngineRecord) -> bool:
@@ -51,8 +51,8 @@ class EngineProvider(Protocol):
     async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
         """End an engine and remove what is left of it; with `force`, without asking it first. May be repeated.
 
-        `guard` raises FencingError when the caller may not; it is asked as close to the act as can be, after the engine was
-        marked for all to see as one that is being ended.
+        `guard` raises FencingError when the caller may not; it is called as late as possible, after the engine was
+        visibly marked as one that is being ended.
         """
         ...
 
@@ -63,11 +63,11 @@ class EngineProvider(Protocol):
         ...
 
     async def existing(self) -> Sequence[EngineRecord]:
-        """Engines of earlier lives that may still run."""
+        """Engines of earlier leaders that may still run."""
         ...
 
     async def shared(self) -> Sequence[EngineRecord]:
-        """Engines that a user started for everybody. They are not ours to stop."""
+        """Engines that a user started to be shared. The node must not stop them."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""When silence of an engine means that it is lost. Pure: told of each look, it counts."""
+"""Decides when a silent engine counts as lost. Pure: it is told the outcome of each check."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from firesteel.resourcemanager.provider import EngineHealth
 
 
 class Pulse:
-    """Of one engine, from the moment in which it became ready.
+    """The heartbeat of one engine, from the moment it became ready.
 
-    An engine that is new loads most of its classes while its first jobs wait for them. On a loaded machine it then says
-    nothing for longer than one that hangs would be given, so until it has answered, and for as long as its process works
-    and it is young, it has the time of a start.
+    A new engine loads most of its classes while its first jobs wait for them. On a loaded machine it may then stay
+    silent for longer than the timeout for an engine that hangs. So until it has answered, and for as long as it is
+    young and its process works, it has the time of a start.
     """
 
     def __init__(self, *, timeout: float, start_timeout: float, age: float = 0.0, answered: bool = False) -> None:
@@ -33,7 +33,7 @@ class Pulse:
         return not self._answered or self._age < self._start_timeout
 
     def hear(self, health: EngineHealth, passed: float) -> str | None:
-        """Note a look at it, and the seconds since the last one. Why it is lost, if it is."""
+        """Note the outcome of a check and the seconds since the last one. Returns why the engine is lost, if it is."""
         self._age += passed
         if health is EngineHealth.GONE:
             return "its process is gone"

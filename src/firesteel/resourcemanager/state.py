@@ -1,4 +1,5 @@
-"""What the ResourceManager knows: engines, who holds what, who waits. No clock, no awaits, no I/O; `core` decides on it."""
+"""The ResourceManager's state: engines, slots held, requests waiting. No clock, no awaits, no I/O; `core` decides on
+it."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ class Engine:
     idle_since: float
     holders: dict[Ticket, JobID] = field(default_factory=dict)
     exclusive_to: JobID | None = None
-    """Stays set when that job has left: nobody else may use the engine."""
+    """Stays set when that job has left: no other job may use the engine."""
     foreign: bool = False
-    """Somebody else's (`firesteel engine start`, or attached): used, never stopped, and not counted."""
+    """Not started by this cluster (`firesteel engine start`, or attached): used, never stopped, and not counted."""
     adopted: bool = False
-    """Of an earlier life of the control plane."""
+    """Started under an earlier leader."""
     fresh: bool = True
     """No job was ever on it, as far as is known."""
     started_for: tuple[Ticket, ...] = ()
@@ -46,7 +47,7 @@ class Engine:
 
     @property
     def adopting(self) -> bool:
-        """Of an earlier life, and has not answered yet. Jobs that run there may hold it; nobody new is put on it."""
+        """Started under an earlier leader, and silent so far. Jobs that run there may hold it; it gets no new ones."""
         return self.adopted and self.state is EngineState.STARTING
 
     @property
@@ -82,7 +83,7 @@ class Waiting:
 
 
 class ResourceState:
-    """Changed only through these methods, one per thing that can happen."""
+    """Engines, slots and the queue. Changed only through these methods, one per thing that can happen."""
 
     def __init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -94,9 +95,10 @@ class ResourceState:
         """Whether jobs of an earlier life have taken back what they had. Until then nothing is stopped, and nothing granted
         that one of them may be about to take back."""
         self.expected: dict[str | None, int] | None = None
-        """How many jobs are yet to take back a slot, by engine (None: a classic driver's); None when nobody knows."""
+        """How many jobs have yet to reclaim a slot, by engine (None: a classic driver's); None when that is not
+        known."""
         self.warm_not_before = float("-inf")
-        """After a warm engine did not start: when to try again."""
+        """When to try again after a warm engine did not start."""
         self._waiting: dict[Ticket, Waiting] = {}
         self._held: dict[Ticket, str | None] = {}
         self._tickets = itertools.count(1)
@@ -136,7 +138,7 @@ class ResourceState:
         self._hold(ticket, waiting.request, key)
 
     def reclaim(self, request: SlotRequest, key: str | None) -> Ticket:
-        """A job of an earlier life holds what it held, whatever the limits are now."""
+        """Give a recovered job the slot that it held, whatever the limits are now."""
         ticket = next(self._tickets)
         self._hold(ticket, request, key)
         return ticket
@@ -183,7 +185,7 @@ class ResourceState:
         return key
 
     def adopt(self, key: str, spec: EngineSpec, *, slots: int, now: float, foreign: bool = False) -> None:
-        """An engine of an earlier life, or of somebody else, was found; whether it works is to be seen."""
+        """An engine of an earlier leader, or a foreign one, was found; whether it works is not known yet."""
         self.engines[key] = Engine(
             key, spec, slots, EngineState.STARTING, now, foreign=foreign, adopted=True, fresh=False
         )
@@ -199,13 +201,13 @@ class ResourceState:
         return [t for t in engine.started_for if self.leave(t) is not None]
 
     def stop(self, key: str) -> list[Ticket]:
-        """The engine is being ended: it takes room, but nobody holds it any more. Returns those who did."""
+        """The engine is being ended: it takes room, but its slots are no longer held. Returns those who held them."""
         engine = self.engines[key]
         engine.state = EngineState.STOPPING
         return self._drop(engine)
 
     def gone(self, key: str) -> list[Ticket]:
-        """The engine is no more. Returns those who held it."""
+        """The engine is gone. Returns those who held its slots."""
         engine = self.engines.pop(key, None)
         return self._drop(engine) if engine else []
 
