@@ -1,4 +1,4 @@
-"""Waiting for the end of a process that need not be our child, without a thread for each."""
+"""Waits for the end of processes that need not be our children, without a thread for each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ async def ended(process: ProcessIdentity) -> None:
     """Return once the process is gone."""
     fd = _descriptor(process)
     if fd is None:
-        while await asyncio.to_thread(lambda: process.alive):  # noqa: ASYNC110 - there is nobody who could tell us
+        while await asyncio.to_thread(lambda: process.alive):  # noqa: ASYNC110 - there is nothing that could notify us
             await asyncio.sleep(POLL_SECONDS)
         return
     loop = asyncio.get_running_loop()
     gone = loop.create_future()
     try:
-        # The descriptor names whoever had the pid when it was opened; the start mark says that this is still the one.
+        # The descriptor names the process that had the pid when it was opened; the start mark shows that it is the same
+        # one.
         if not process.alive:
             return
         loop.add_reader(fd, lambda: None if gone.done() else gone.set_result(None))

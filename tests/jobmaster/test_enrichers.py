@@ -136,7 +136,7 @@ def test_missing_ones_are_all_named_with_those_that_are_there(monkeypatch: pytes
         load_enrichers(("tema", "team", "other"))
     assert [p.field for p in caught.value.problems] == ["jobmanager.failure-enrichers"] * 2
     said = str(caught.value)
-    assert "no failure enricher 'tema' is installed (there are: team)" in said
+    assert "no failure enricher 'tema' is installed (installed: team)" in said
     assert "'other'" in said
     assert GROUP in said
 

@@ -81,7 +81,7 @@ def test_stranger_that_the_file_of_an_adopted_driver_names_gets_no_signal(
             with sleeper() as stranger, locked(leader.directory(attempt)) as holder:
                 taken(leader, attempt, stranger)
                 if asked == "fence":
-                    with pytest.raises(FiresteelError, match=f"held by process {holder},"):
+                    with pytest.raises(FiresteelError, match=f"locked by process {holder},"):
                         await leader.executor.fence(attempt)
                 else:
                     await getattr(leader.executor, asked)(attempt)

@@ -45,7 +45,7 @@ def test_broken_job_master_fails_its_job_after_everything_is_fenced() -> None:
         )
         result = await runner.run()
         assert result.status is JobStatus.FAILED
-        assert result.failure == Failure(FailureKind.INTERNAL, "the JobMaster broke: ZeroDivisionError: a bug")
+        assert result.failure == Failure(FailureKind.INTERNAL, "the JobMaster failed: ZeroDivisionError: a bug")
         assert desk.log == ["fence 1", "fence 1", "fence 2", "persist"]
 
     play(main)

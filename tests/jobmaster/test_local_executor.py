@@ -226,7 +226,7 @@ def test_checkpoint_waits_for_the_batch_in_flight(configuration: Configuration, 
                 asking = asyncio.create_task(leader.executor.checkpoint(attempt))
                 driver.signal(signal.SIGKILL)
                 assert driver.wait(20)
-                with pytest.raises(FiresteelError, match="ended before the batch"):
+                with pytest.raises(FiresteelError, match="ended before its current batch"):
                     await asking
 
     asyncio.run(main())

@@ -29,7 +29,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_is_not_roots_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(
-        EnvironmentNotReadyError, match=r"security\.sandbox is user, and this node does not run as root"
+        EnvironmentNotReadyError, match=r"security\.sandbox is user, but this node does not run as root"
     ):
         sandbox_policy(configured(tmp_path))
 
@@ -38,8 +38,8 @@ def test_a_node_that_is_not_roots_does_not_start(tmp_path: Path, monkeypatch: py
     ("options", "why"),
     [
         ({"engine__isolation": "session"}, r"engine\.isolation is session"),
-        ({"security__sandbox.users": "alice=a bob"}, "'bob', which is not owner=user"),
-        ({"security__sandbox.users": "alice="}, "'alice=', which is not owner=user"),
+        ({"security__sandbox.users": "alice=a bob"}, "'bob', which is not of the form owner=user"),
+        ({"security__sandbox.users": "alice="}, "'alice=', which is not of the form owner=user"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

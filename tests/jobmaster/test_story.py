@@ -46,7 +46,7 @@ CAUSES: list[tuple[Event, str]] = [
     (Recovered(True, Presence.RUNNING), "its attempt was found running"),
     (Recovered(True, Presence.ENDED), "its attempt was found ended"),
     (Recovered(False, Presence.ABSENT), "its attempt was not found, its engine was gone"),
-    (FoundElsewhere(SECRET), "its attempt is of another host"),
+    (FoundElsewhere(SECRET), "its attempt is on another host"),
     (SlotGranted("e1"), "slot on engine e1"),
     (SlotGranted(None), "slot for a JVM of its own"),
     (SlotRefused(FAILURE), "no slot: user code"),

@@ -1,12 +1,13 @@
-"""What a driver is told, and what it leaves behind: the files of one attempt.
+"""The files of one attempt: what a driver is told, and what it leaves behind.
 
 Everything that the control plane must know after a crash of its own is in this directory: `spec.json` before the driver
 starts, `driver.json` while it has the attempt (see `claim`), `output/events.jsonl` while it runs, `output/result.json` once,
 whole, at its end. A driver that is gone without a result did not finish; a result is final.
 
-There are two writers, and a directory for each (S44). In the directory itself are the files of the control plane, and those
-that a driver writes before it runs any code of users; whoever is confined can only read there. What a driver writes while such
-code is in its process is in `output`: that code can write it as well, and what is read there is believed of this attempt only.
+There are two writers, and a directory for each (S44). In the directory itself are the files of the control plane, and
+those that a driver writes before it runs any user code; a confined process can only read there. What a driver writes
+while user code is in its process is in `output`: that code can write there as well, so what is read there is trusted
+for this attempt only.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 OUTPUT = "output"
-"""What a driver writes, in the directory of its attempt."""
+"""The directory that a driver writes to, in the directory of its attempt."""
 _RESULT, _RELEASED = "result.json", "session.released"
 _MOST_OF_SESSIONS = 1 << 20
 """Bytes."""
@@ -71,14 +72,14 @@ class AttemptSpec:
     """Directory (or URL) under which each streaming sink has its checkpoint."""
     default_parallelism: int | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings of the cluster's configuration; the graph's own go over them."""
+    """Spark settings of the cluster's configuration; the graph's own override them."""
     host: str = ""
-    """Where the driver is started: on the host of whoever writes this."""
+    """The host on which the driver is started, which is the writer's own."""
     restricted: bool = False
-    """Of somebody who is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
+    """The submitter is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
     owner: str = ""
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
-    """Of this attempt alone: what it is called on its engine follows from it (S41)."""
+    """A secret of this attempt alone: its names on its engine are derived from it (S41)."""
 
     @property
     def ids(self) -> SparkIds:
@@ -137,11 +138,11 @@ class AttemptResult:
     rows: Mapping[str, int] = field(default_factory=dict)
     """Exact rows per vertex, where they were asked for."""
     stopped: bool = False
-    """A stream that ended because it was asked to, after the batch that it was at."""
+    """Whether a stream ended after its current batch because it was asked to."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last committed batch per sink of a stream that ended by itself or was stopped; -1 when it had none."""
     note: str = ""
-    """Why somebody else than the driver wrote this, where that needs saying."""
+    """Why the control plane wrote this instead of the driver, where that needs saying."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -181,7 +182,7 @@ class AttemptDirectory:
 
     @property
     def attempt(self) -> AttemptId:
-        """By the directory's name; ValueError when it is none of an attempt."""
+        """The attempt that the directory's name stands for; ValueError when it stands for none."""
         return AttemptId(JobID(self.root.parents[1].name), int(self.root.name))
 
     @property
@@ -190,7 +191,7 @@ class AttemptDirectory:
 
     @property
     def output(self) -> Path:
-        """What the driver writes while code of users may be in its process."""
+        """What the driver writes while user code may be in its process."""
         return self.root / OUTPUT
 
     @property
@@ -199,7 +200,7 @@ class AttemptDirectory:
 
     @property
     def driver(self) -> Path:
-        """Who runs the attempt; written by the driver once it has taken it, and before it is confined."""
+        """The process that runs the attempt; written by the driver once it has taken it, and before it is confined."""
         return self.root / "driver.json"
 
     @property
@@ -214,7 +215,7 @@ class AttemptDirectory:
 
     @property
     def stop_request(self) -> Path:
-        """The attempt is to end after the batch that it is at."""
+        """The attempt is to end after its current batch."""
         return self.root / "stop.requested"
 
     @property
@@ -283,7 +284,7 @@ class AttemptDirectory:
             return False
         if self.has_result or self.cancel_request.exists() or not self.spec.exists():
             return False
-        # Somebody took it before us and died. What comes of that is for the leader to say, and another run would be one more
+        # Another driver took it before us and died. The leader decides what follows, and another run would be one more
         # than the restart strategy knows of (I11).
         if self.driver.exists():
             return False
@@ -291,11 +292,12 @@ class AttemptDirectory:
         return True
 
     def let_go(self) -> bool:
-        """In the driver, after its result: end to be the one that runs this attempt, and go on to another. False when
-        somebody counts on the end of this process.
+        """In the driver, after its result: stop being the driver of this attempt, and go on to another. False when
+        another process counts on the end of this one.
 
-        Whoever is about to end the driver of an attempt puts a mark down first and then looks who that is; here it is the
-        other way round. So one of the two sees the other, and no process is ended for an attempt that it is done with.
+        A process that is about to end the driver of an attempt first writes a mark and then looks up the driver; here
+        it is the other way round. So one of the two sees the other, and no process is ended for an attempt that it is
+        done with.
         """
         self.driver.unlink(missing_ok=True)
         if self.cancel_request.exists() or self.dismissal.exists():
@@ -304,17 +306,18 @@ class AttemptDirectory:
         return True
 
     def read_driver(self, *, claimed: bool = False) -> ProcessIdentity | None:
-        """Who took the attempt, alive or not; None when nobody did yet. `claimed`: the caller holds the claim itself."""
+        """The process that took the attempt, alive or not; None when none has yet. `claimed`: the caller holds the
+        claim."""
         try:
             data = read_json(self.driver)
             return ProcessIdentity(data["pid"], data["started"]) if data else None
         except (ValueError, KeyError, TypeError, AttributeError):
-            logger.error("%s cannot be read; whoever holds the attempt is taken for its driver", self.driver)
+            logger.error("%s cannot be read; the process that holds the attempt is taken for its driver", self.driver)
             pid = None if claimed else holder(self.root)
             return ProcessIdentity.of(pid) if pid else None
 
     def note_session(self, session_id: str) -> None:
-        """Before the session is made: whoever ends it for us must know it."""
+        """Record a session before it is made: a process that ends it on our behalf must know it."""
         with self.sessions.open("a") as f:
             f.write(f"{session_id}\n")
 
@@ -342,8 +345,8 @@ class AttemptDirectory:
         write_json(self.verdict, result.to_json())
 
     def read_result(self) -> AttemptResult | None:
-        """None when there is none. One that cannot be read is put aside and counts as none: the attempt ended, and nobody
-        can say how; what its sinks committed they know themselves."""
+        """The result; None when there is none. One that cannot be read is moved aside and counts as none: the attempt
+        ended in an unknown way; its sinks know themselves what they committed."""
         return self._result_in(self.verdict) or self._result_in(self.result)
 
     def _result_in(self, file: Path) -> AttemptResult | None:
@@ -352,7 +355,7 @@ class AttemptDirectory:
             return AttemptResult.from_json(data) if data else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             aside = file.with_name("result.unreadable.json")
-            logger.error("%s cannot be read and is put aside as %s: %r", file, aside.name, error)
+            logger.error("%s cannot be read and is moved aside as %s: %r", file, aside.name, error)
             file.replace(aside)
             return None
 
@@ -360,7 +363,8 @@ class AttemptDirectory:
         write_json(self.operators, dict(operators), durable=False)
 
     def read_operators(self) -> dict[str, Any]:
-        """Empty when there is nothing that could be understood: it only tells more about a job that is done."""
+        """The operators of a finished attempt; empty when they cannot be read, as they are only additional
+        information."""
         try:
             found = read_json(self.operators, foreign=True)
         except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""A driver rings when its result is written, so that nobody must wait for its process to end to know it.
+"""A driver rings when its result is written, so that nodes learn of it before its process ends.
 
-A bell is a datagram socket in the directory of all jobs, one for each node that listens; who rings, rings all of them. It is
-a hint and carries no news: whoever hears it looks at the attempt's files, which are the truth. A bell that nobody hears is
-made up for by the end of the driver process, which is watched anyway.
+A bell is a datagram socket in the directory of all jobs, one for each node that listens; a driver rings all of them. It
+is a hint and carries no data: a node that hears it looks at the attempt's files, which are the truth. If no node hears
+a bell, the end of the driver process, which is watched anyway, makes up for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGEST = 64
 
 
 def bells(root: Path) -> Path:
-    """The directory of all bells; whoever rings lists it."""
+    """The directory of all bells; drivers list it to ring them."""
     return root / _DIRECTORY
 
 
@@ -44,7 +44,7 @@ def ring(root: Path, attempt: AttemptId) -> None:
 
 
 class Bell:
-    """In a node: hears those that ring. Belongs to the event loop on which it was opened."""
+    """In a node: hears drivers ring. Belongs to the event loop on which it was opened."""
 
     def __init__(self, root: Path, heard: Callable[[AttemptId], None]) -> None:
         self._root = root / _DIRECTORY
@@ -53,7 +53,7 @@ class Bell:
         self._path = self._root / str(os.getpid())
 
     def open(self) -> None:
-        """Without one, drivers' ends are noticed all the same, only later: a failure is told and borne."""
+        """Open the bell. A failure is only logged: without a bell, the ends of drivers are noticed later."""
         try:
             self._root.mkdir(mode=0o700, exist_ok=True)
             _remove_leftovers(self._root)
@@ -63,7 +63,9 @@ class Bell:
                 self._path.unlink(missing_ok=True)
                 listener.bind(f"{directory}/{self._path.name}")
         except OSError as error:
-            logger.warning("ends of attempts will be noticed a little later: no bell in %s: %s", self._root, error)
+            logger.warning(
+                "the ends of attempts will be noticed late: cannot create a socket in %s: %s", self._root, error
+            )
             return
         self._socket = listener
         asyncio.get_running_loop().add_reader(listener.fileno(), self._read)
@@ -83,7 +85,7 @@ class Bell:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                logger.warning("the bell broke: %s", error)
+                logger.warning("listening for the ends of attempts failed: %s", error)
                 self.close()
                 return
             job_id, _, number = message.decode("ascii", "replace").partition("/")

@@ -1,4 +1,4 @@
-"""What the checkpoint of a streaming query says: which batches it has begun, and which it has committed."""
+"""Reads the checkpoint of a streaming query: which batches it has begun, and which it has committed."""
 
 from __future__ import annotations
 

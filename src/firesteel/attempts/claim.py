@@ -1,11 +1,11 @@
 """Who may run an attempt: a lock that lives and dies with a process.
 
-A driver that is spawned late, by a leader that was paused and does not know that it leads no more, must do nothing when
-somebody else runs the attempt, or when the attempt is over. So the first thing that a driver does is to take the lock of
-the attempt's directory, and it keeps it until it is done with the attempt, which for most is all its life. It is a POSIX
-record lock: the kernel drops it however the process ends, and a child that the driver forks does not have it. The control
-plane takes the same lock for the few lines in which it writes down what a driver should find: the spec before it starts, the
-result of one that died.
+A driver that is spawned late, by a leader that was paused and does not know that it no longer leads, must do nothing
+when another process runs the attempt, or when the attempt is over. So the first thing that a driver does is to take the
+lock of the attempt's directory, and it keeps it until it is done with the attempt, which for most is all its life. It
+is a POSIX record lock: the kernel drops it however the process ends, and a child that the driver forks does not have
+it. The control plane takes the same lock for the few lines in which it writes down what a driver should find: the spec
+before it starts, the result of one that died.
 
 POSIX locks belong to a process, not to a thread, and go when *any* descriptor of the file is closed in that process. Within
 the control plane a guard per directory therefore stands around each use.
@@ -30,7 +30,8 @@ NOT_MINE = 75
 """Exit code of a driver that found its attempt taken, over or called off, and did nothing."""
 
 PATIENCE_SECONDS = 2.0
-"""How long a driver waits for a holder that has not said who it is: the control plane holds the lock for a moment only."""
+"""How long a driver waits for a holder that has not identified itself: the control plane holds the lock only
+briefly."""
 
 _POLL_SECONDS = 0.01
 # type, whence, start, length, pid; or start, length, pid, type, whence.

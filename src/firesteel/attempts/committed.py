@@ -1,7 +1,9 @@
-"""The batches that the query of a sink has committed, over all attempts of its job, and what each attempt went on from.
+"""The batches that the query of a sink has committed, over all attempts of its job, and where each attempt started
+from.
 
-Spark forgets them with the query. The driver's events tell of those of an attempt, the checkpoint of what was committed before;
-a batch that was committed by a driver that died before it could say so is counted, as the next attempt finds it there.
+Spark forgets them with the query. The driver's events list those of an attempt, and the checkpoint shows what was
+committed before; a batch whose driver died before it could report the commit is counted, as the next attempt finds it
+there.
 """
 
 from __future__ import annotations
@@ -28,24 +30,24 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an attempt went on from: a batch that was committed before it."""
+    """What an attempt started from: a batch that was committed before it."""
 
     batch: int
     at: float
     savepoint: str = ""
     """Where it is, when the job was started from one."""
     trigger: str = ""
-    """The id under which that savepoint was asked for."""
+    """The trigger id of that savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     before: int = NONE
-    """The last batch that another job had committed, before this one went on from there."""
+    """The last batch that another job had committed, before this one continued from there."""
     last: int = NONE
     restores: int = 0
     restored: Origin | None = None
-    """The last thing that an attempt went on from."""
+    """What the last attempt started from."""
     recent: tuple[CommittedBatch, ...] = ()
     """Oldest first."""
 
@@ -55,7 +57,7 @@ class Committed:
         return max(0, self.last - self.before)
 
     def going_on(self, origin: Origin) -> Committed:
-        """An attempt begins with what is there."""
+        """This, with an attempt that starts from what has been committed."""
         fresh = not self.restores and self.last == NONE
         return replace(
             self,
@@ -113,7 +115,7 @@ class Committed:
 
 
 def makes_sense(data: Any) -> bool:
-    """Whether `Committed.from_json` can be made of it: a job can write to its event log what it likes (S16)."""
+    """Whether `Committed.from_json` accepts it: a job can write anything to its event log (S16)."""
     if not isinstance(data, dict) or not all(_whole(data.get(k)) for k in ("before", "last", "restores")):
         return False
     recent, restored = data.get("recent"), data.get("restored", 0)

@@ -1,4 +1,4 @@
-"""A driver's running account of itself, and those who read it while it grows.
+"""A driver's event log, and the readers that follow it as it grows.
 
 A stream may run for months, so the log is kept in two files: when the current one is full it becomes the previous one,
 and the new one begins with a summary of all that came before.
@@ -33,7 +33,7 @@ class EventLog:
     def __init__(self, path: Path, *, limit: int = LIMIT_BYTES) -> None:
         self._path = path
         self._limit = limit
-        # The thread that is cancelled in the middle of a line must still be able to tell of its end.
+        # A thread that is cancelled in the middle of a line must still be able to report its end.
         self._lock = threading.RLock()
         self._view = ProgressView()
         self._file = path.open("a", buffering=1, encoding="utf-8")

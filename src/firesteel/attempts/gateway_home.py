@@ -1,4 +1,4 @@
-"""The directory of a JVM that was started for a classic driver: how it is found and reached."""
+"""The directory of a JVM that was started for a classic driver, by which it is found and reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.fs.files import tail
 from firesteel.processes import ProcessIdentity
 
 PIPE = "stdin"
-"""The JVM lives for as long as somebody holds the other end."""
+"""The JVM lives for as long as a process holds the other end."""
 
 
 def connection_file(home: Path) -> Path:
@@ -26,7 +26,7 @@ def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> t
     deadline = time.monotonic() + timeout
     while not file.exists():
         if time.monotonic() > deadline or (process is not None and not process.alive):
-            raise EngineStartError("the JVM of the classic driver did not come up", tail(log_of(home)))
+            raise EngineStartError("the JVM of the classic driver did not start", tail(log_of(home)))
         time.sleep(0.01)
     data = file.read_bytes()
     port, length = struct.unpack("!ii", data[:8])
@@ -34,7 +34,7 @@ def connection(home: Path, process: ProcessIdentity | None, timeout: float) -> t
 
 
 def written_process(home: Path) -> ProcessIdentity | None:
-    """The JVM of a gateway, found by whoever did not start it; None when it is gone."""
+    """The JVM of a gateway, for processes that did not start it; None when it is gone."""
     try:
         pid = int((home / "pid").read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""When a short job is worth counting.
+"""Decides whether the rows of a short job are worth counting.
 
 Asking Spark for the rows of a job costs the engine about as much as a sixth of a trivial job. For a job of seconds that is
 nothing; for hundreds of trivial jobs in a row it would be a good part of what the machine can do. So a short one is counted
@@ -24,7 +24,7 @@ def book_of(jobs: Path, engine_id: str) -> Path:
 
 
 def forget_old_books(jobs: Path) -> None:
-    """Engines come and go; a book that nobody has written in for a day is full again, or of nobody."""
+    """Remove books that were not written for a day: their tokens are full again, or their engine is gone."""
     with contextlib.suppress(OSError):
         for book in (jobs / ".counted").iterdir():
             if time.time() - book.stat().st_mtime > 86400:

@@ -1,4 +1,4 @@
-"""The steps of an attempt as its files show them, for those who look after it. See `claim` for what they exclude."""
+"""The control plane's steps on the files of an attempt. See `claim` for what they exclude."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firesteel.fs.files import private_dir
 
 
 def write_intent(directory: AttemptDirectory, spec: AttemptSpec) -> bool:
-    """Write down what is about to be started. False when somebody was faster, or the attempt is over."""
+    """Write down what is about to be started. False when another process was faster, or the attempt is over."""
     private_dir(directory.root)
     with claimed(directory.root) as mine:
         if not mine or directory.driver.exists() or is_over(directory):
@@ -29,15 +29,15 @@ def is_over(directory: AttemptDirectory) -> bool:
 
 
 def is_called_off(directory: AttemptDirectory) -> bool:
-    """Or has its result."""
+    """Whether the attempt was called off, or has its result."""
     return directory.has_result or directory.cancel_request.exists()
 
 
 def call_off(directory: AttemptDirectory, guard: Callable[[], None]) -> bool:
     """See to it that no driver begins this attempt from here on. False when it has its result already.
 
-    The mark first, then the guard: who was stopped before the mark finds out here that it may not act, and takes the mark
-    back; who is stopped after it has said for all to see what it was about to do.
+    The mark comes first, then the guard: a leader that was paused before the mark learns here that it may not act, and
+    removes the mark; one that is paused after it has made visible what it was about to do.
     """
     if directory.has_result:
         guard()
@@ -56,5 +56,5 @@ def call_off(directory: AttemptDirectory, guard: Callable[[], None]) -> bool:
 
 def spec_of(directory: AttemptDirectory) -> AttemptSpec:
     if not directory.spec.exists():
-        raise FiresteelError(f"there is no attempt in {directory.root}, or it was forgotten")
+        raise FiresteelError(f"there is no attempt in {directory.root}, or it was removed")
     return directory.read_spec()

@@ -1,4 +1,4 @@
-"""How far an attempt is: its events, folded into a view whose size depends on the number of vertices only."""
+"""The progress of an attempt: its events, folded into a view whose size depends only on the number of vertices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "result": {"state": (str,)},
     SO_FAR: {"view": (dict,)},
 }
-"""What events of each type must have, for the view to be made of them."""
+"""The fields that events of each type must have to be folded into the view."""
 
 
 def is_event(event: Any) -> bool:
@@ -78,7 +78,7 @@ def is_event(event: Any) -> bool:
 
 
 def _is_sink(data: Any) -> bool:
-    """Its numbers are added to those of other attempts, and shown as numbers."""
+    """Whether a value describes a sink: its numbers are added to those of other attempts, and shown as numbers."""
     if not isinstance(data, dict):
         return False
     counts = [data.get(k, 0) for k in ("rows", "output_rows", "busy_ms")]
@@ -118,7 +118,7 @@ def _plain(value: Any, depth: int = 8) -> bool:
 
 
 class ProgressView:
-    """Fold events in their order; `to_json` is what there is to show."""
+    """Folds events in their order; `to_json` is what is shown."""
 
     def __init__(self) -> None:
         self._phase = ""

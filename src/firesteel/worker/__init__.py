@@ -1,9 +1,9 @@
-"""What runs attempts and engines on one host. It knows nothing else of the node that it serves.
+"""Runs attempts and engines on one host, and knows nothing else about the node that it serves.
 
-All that must outlive this process is in the attempt directories (`root/<job id>/attempts/<n>`) and those of engines; what is
-kept here, per running attempt, is a process handle, for the sake of its exit code. The order of writes is what makes a crash
-harmless at any line: the spec before the driver, the end of all Spark work before a result in the name of a driver that died.
-`attempts.claim` says why two leaders that both believe to lead can do each other no harm here.
+All that must outlive this process is in the attempt directories (`root/<job id>/attempts/<n>`) and those of engines.
+For each running attempt this package keeps only a process handle, to learn its exit code. The order of writes makes a
+crash harmless at any line: the spec before the driver, the end of all Spark work before a result on behalf of a driver
+that died. `attempts.claim` explains why two leaders that both believe that they lead cannot harm each other here.
 
 | | |
 |---|---|

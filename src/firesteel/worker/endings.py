@@ -1,4 +1,4 @@
-"""How drivers end that did not say so themselves."""
+"""The results of drivers that ended without writing one."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from firesteel.worker.pool import DriverExit
 
 
 def result_of(directory: AttemptDirectory, driver: ProcessIdentity | None, ending: DriverExit | None) -> AttemptResult:
-    """What became of an attempt whose driver did not say it: `driver` took it, and `ending` is known of its end."""
+    """The result of an attempt whose driver left none. `driver` took it, and `ending` is what is known of its end."""
     now = time.time()
     if directory.cancel_request.exists():
         note = "called off while it ran" if driver else "called off before it started"
         return AttemptResult(AttemptState.CANCELED, ended_at=now, note=note)
     if driver is None and ending is None:
-        failure = Failure(FailureKind.KILLED, "no driver process took the attempt up; the one that was to is gone")
+        failure = Failure(
+            FailureKind.KILLED, "no driver process took up the attempt; the one that was started for it is gone"
+        )
     else:
         failure = from_exit(ending.status if ending else None, tail(directory.stderr))
     return AttemptResult(AttemptState.FAILED, failure, now)
 
 
 def kill(driver: ProcessIdentity, group: list[ProcessIdentity]) -> None:
-    """`group` was looked up while the driver lived."""
+    """Kill a driver and its group. `group` was looked up while the driver lived."""
     for process in (driver, *group):
         process.signal(signal.SIGKILL)
     driver.wait(5)
 
 
 def from_exit(status: int | None, stderr: str, *, vertex: str | None = None) -> Failure:
-    """What the end of a process says when the driver could not say it itself. None: nobody could see how it ended."""
+    """The failure that the exit status of a driver stands for. None: the exit status is not known."""
     last = stderr.strip().splitlines()[-1:] or [""]
     if status is None:
         return Failure(
             FailureKind.KILLED,
-            "the driver process ended without a result, and its exit code is unknown: the process that could have seen "
-            "it was gone; the end of stderr.log and the system's log may tell",
+            "the driver process ended without a result, and its exit code is unknown because the process that could "
+            "have seen it was gone; check the end of stderr.log and the system log",
             vertex,
             traceback=stderr,
         )
     if status == -signal.SIGKILL:
         return Failure(
             FailureKind.KILLED,
-            "the driver process was killed (SIGKILL): by the system because memory ran out, or by somebody's kill -9",
+            "the driver process was killed (SIGKILL): by the system because memory ran out, or by kill -9",
             vertex,
             traceback=stderr,
         )

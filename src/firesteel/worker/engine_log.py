@@ -1,8 +1,8 @@
-"""The log of an engine, for as long as a job that failed on it is remembered.
+"""Keeps the log of an engine for as long as a job that failed on it is remembered.
 
-While an attempt runs, its directory has a second name for the file: an engine that ends takes only its own name away. An
-attempt that did not finish keeps the end of it, as it was then; one that did keeps nothing. It goes with the other files of
-the job.
+While an attempt runs, its directory holds a second name (a hard link) for the file: an engine that ends removes only
+its own name. An attempt that did not finish keeps the end of the log as it was then; one that finished keeps nothing.
+The copy is removed with the other files of the job.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from firesteel.fs.files import NotAPlainFileError, open_plain, write_atomically
 
 ENGINE_LOG = "engine.log"
 KEPT_BYTES = 256 << 10
-"""Of the end of the log, for each attempt that did not finish."""
+"""Bytes of the end of the log that are kept for each attempt that did not finish."""
 
 
 def begin(engine: EngineRecord | None, engines: Path, directory: AttemptDirectory) -> None:
     """The attempt is about to run on `engine`, whose directory is below `engines`.
 
-    The log of an engine that several owners use tells of all of them, so none of them is given it.
+    The log of an engine that several owners use contains lines about all of them, so none of them gets it.
     """
     if engine is None or engine.spec.owner is None:
         return

@@ -1,7 +1,7 @@
 """Engines as processes of this host.
 
-An engine outlives the control plane. So no engine is ended because a task was cancelled: one that was being started or
-stopped is found by the next leader in the engine's directory, which says all there is to know.
+An engine outlives the control plane. So no engine is ended because a task was cancelled: the next leader finds one
+that was being started or stopped through the engine's directory, which holds all that it needs to know.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 STOPPING = "stopping"
-"""File in an engine's directory: it was told to end. Whoever finds it ends the engine, and gives nobody a slot on it."""
+"""File in an engine's directory: it was told to end. A leader that finds it ends the engine and grants no slot on
+it."""
 
 THREADS = 32
 WORKING_SECONDS = 0.05
-"""Time of the processor between two looks that shows that an engine works; the threads of an idle one take less."""
+"""Processor time between two checks that shows that an engine works; the threads of an idle one use less."""
 PID_SECONDS = 30.0
 """How long a process that was just started may take to note its pid."""
 
 
 class _AbandonedError(Exception):
-    """The thread that waits for an engine has nobody to wait for; the engine is left as it is."""
+    """The call that waited for an engine was cancelled; its thread stops waiting and leaves the engine as it is."""
 
 
 class LocalEngineProvider:
@@ -59,10 +60,10 @@ class LocalEngineProvider:
     ) -> None:
         """
         Args:
-            directory: The engines of one cluster, and of nobody else: all that are found there are ours.
+            directory: The engines of this cluster and no other: all that are found there are ours.
             options: How to start them.
-            shared: Where `firesteel engine start` notes its engines; None not to use these (`engine.reuse`).
-            shared_owner: Whose jobs may use these; None for everybody's.
+            shared: Where `firesteel engine start` records its engines; None not to use these (`engine.reuse`).
+            shared_owner: The owner whose jobs may use these; None for all owners.
             token: For attached endpoints (`engine.token`).
             patience: How long an adopted engine may be silent (`heartbeat.timeout`).
             whereabouts: Tells engines of this host from those of others.
@@ -90,7 +91,7 @@ class LocalEngineProvider:
             await self._in(self._work, lambda: self._wait_until_ready(record, abandoned))
         except asyncio.CancelledError:
             abandoned.set()
-            # A process that is just being started is waited for: none appears after whoever cancelled us went on.
+            # A process that is just being started is waited for: none appears after the call has ended.
             await asyncio.wait({launching})
             launching.exception()
             raise
@@ -98,7 +99,7 @@ class LocalEngineProvider:
 
     def _launch(self, spec: EngineSpec, abandoned: threading.Event) -> EngineRecord:
         if abandoned.is_set():
-            raise EngineStartError("the start of an engine was given up before it began")
+            raise EngineStartError("the start of an engine was cancelled before it began")
         find_java(self._options.java_home)  # says what is missing before anything is written down
         return launcher.start_engine(self._directory, spec, self._options, wait=False)
 
@@ -163,7 +164,7 @@ class LocalEngineProvider:
         home = self._directory.home(record.engine_id)
         there = False
         if home.is_dir():
-            # An engine takes seconds to end, and answers meanwhile. Who leads by then must not think it well.
+            # An engine takes seconds to end, and answers meanwhile. A new leader must not take it for a healthy one.
             there = (home / STOPPING).exists()
             (home / STOPPING).touch(mode=0o600)
         try:
@@ -194,8 +195,8 @@ class LocalEngineProvider:
         return EngineHealth.BUSY if self._works(record.engine_id, record.process, used) else EngineHealth.SILENT
 
     def _works(self, engine_id: str, process: ProcessIdentity, used: float | None) -> bool:
-        """Whether the process has had the processor since the last look that it left without an answer, or else since this
-        one began, at which it had `used` so much."""
+        """Whether the process has used the processor since the last check that it did not answer, or else since this
+        check began, when it had `used` that much."""
         now = process.cpu_seconds()
         if used is None or now is None:
             return False
@@ -217,7 +218,8 @@ class LocalEngineProvider:
         return await self._in(self._work, find)
 
     def _is_elsewhere(self, record: EngineRecord) -> bool:
-        """Whether an engine is of another host that has the same files: its leader looks after it, or the next one there."""
+        """Whether an engine runs on another host that shares these files: a leader on that host is responsible for
+        it."""
         return self._whereabouts.elsewhere(self._directory.host(record.engine_id), seen=is_seen(record)) is not None
 
     async def shared(self) -> Sequence[EngineRecord]:
@@ -228,7 +230,7 @@ class LocalEngineProvider:
         return [dataclasses.replace(r, spec=dataclasses.replace(r.spec, owner=self._shared_owner)) for r in found]
 
     async def close(self) -> None:
-        """Give the threads back. Engines stay, and what is under way in a thread goes on."""
+        """Release the threads. Engines keep running, and a call that is under way in a thread continues."""
         self._work.shutdown(wait=False)
         self._checks.shutdown(wait=False)
 
@@ -241,5 +243,6 @@ class LocalEngineProvider:
 
 
 def is_seen(record: EngineRecord) -> bool:
-    """Whether the process of an engine is seen from here. No lock tells of one that lives in another container."""
+    """Whether the process of an engine can be seen from here. One in another container holds no lock that would show
+    it."""
     return record.process is not None and record.process.alive

@@ -1,4 +1,5 @@
-"""What a caller names is opened by a process of the owner, in the owner's sandbox and for a limited time; never by the node."""
+"""Opens paths that a caller names in a process of the owner, in the owner's sandbox and with a time limit; never in the
+node."""
 
 from __future__ import annotations
 
@@ -29,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 16
 EACH = 4
-"""Of one owner: who names places that never answer keeps only their own waiting."""
+"""Errands of one owner at a time: an owner whose file systems hang delays only their own."""
 GRACE_SECONDS = 5.0
-"""The kernel ends the process in time; this is for one that it cannot end, or that nobody could report."""
+"""The kernel ends the process in time; this covers one that it cannot end, or whose end went unreported."""
 DAY = 86_400.0
 _ANSWER_BYTES = 1 << 20
 
 
 class ErrandTookTooLongError(FiresteelError):
-    """The process was ended."""
+    """The errand took too long and its process was ended."""
 
 
 class Errands:
@@ -56,7 +57,7 @@ class Errands:
         self._threads.shutdown(wait=False)
 
     def _sandbox(self, owner: str, work: str, *shown: Path) -> Sandbox | None:
-        """None: nothing is kept from this owner, or there is no sandbox."""
+        """The owner's sandbox. None: this owner may open everything, or there is no sandbox."""
         policy = sandbox_policy(self._configuration)
         if policy is None:
             return None
@@ -65,7 +66,8 @@ class Errands:
     async def run(
         self, owner: str, work: str, args: Mapping[str, Any], *, seconds: float, shown: tuple[Path, ...] = ()
     ) -> Any:
-        """What `work` comes to, in a process of its own that ends with the node. `shown`: files of the node that it reads.
+        """The result of `work`, run in a process of its own that ends with the node. `shown`: files of the node that it
+        reads.
 
         Raises:
             ErrandTookTooLongError: The process was ended after `seconds`.
@@ -105,7 +107,7 @@ class Errands:
             # One that is kept may be at another task by now.
             if process is not None and not kept and not process.exited.done():
                 process.process.signal(signal.SIGKILL)
-            with contextlib.suppress(RuntimeError):  # closed: whoever opens next removes it
+            with contextlib.suppress(RuntimeError):  # closed: the next node to open it removes it
                 self._threads.submit(answer.unlink, missing_ok=True)
 
     def _start(self, errand: Mapping[str, Any], answer: Path, sandbox: Sandbox | None) -> DriverProcess:
@@ -137,7 +139,7 @@ class Errands:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def forget_old_answers(self) -> None:
-        """Of nodes that died meanwhile."""
+        """Remove answers that were left by nodes that died."""
         with contextlib.suppress(OSError):
             for file in self._answers.iterdir():
                 if time.time() - file.stat().st_mtime > DAY:
@@ -157,7 +159,7 @@ def _read(answer: Path, status: int | None) -> dict[str, Any]:
 
 
 def result_of(answer: Mapping[str, Any]) -> Any:
-    """What an errand came to. Raises what it raised."""
+    """The result of an errand. Raises what it raised."""
     if "error" not in answer:
         return answer["result"]
     kinds = (k for k in (SavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])

@@ -1,4 +1,4 @@
-"""The `AttemptExecutor` of this host: all that waits for attempts, on the event loop."""
+"""The `AttemptExecutor` of this host: everything that waits for attempts, on the event loop."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ CANCEL_SECONDS = 6.0
 DRIVER_TIDY_SECONDS = 15.0
 """How long a driver that has written its result may take to be gone; it ends itself before that."""
 LOOK_SECONDS = 60.0
-"""The longest look at a place where a savepoint is, or is to be."""
+"""The time limit for looking at the location of a savepoint."""
 LET_GO_POLL_SECONDS = 1.0
 LET_GO_POLLS_A_SECOND = 50
-"""The most looks at drivers of earlier leaders, however many there are."""
+"""The most checks of drivers of earlier leaders at a time, however many there are."""
 POLL_SECONDS = 0.05
 
 
@@ -90,9 +90,9 @@ class LocalAttemptExecutor:
         self._starting: dict[AttemptId, asyncio.Future[None]] = {}
         self._bell = Bell(self._processes.root, self._heard)
         self._awaited: dict[AttemptId, asyncio.Event] = {}
-        """Attempts that somebody waits for; set when the driver rings."""
+        """Attempts with a waiting caller; set when the driver rings."""
         self._tidying: dict[AttemptId, asyncio.Task[None]] = {}
-        """Drivers whose result is known and that have a little to tidy up."""
+        """Drivers whose result is known and that still have to tidy up."""
         self._seen_off: set[AttemptId] = set()
         """Attempts that are tidied, until they are forgotten."""
         self._tasks = OwnedTasks("attempts", self._tidying_failed)
@@ -179,7 +179,7 @@ class LocalAttemptExecutor:
             try:
                 result = await self._run(self._settling.settle, attempt, ending)
             except (FiresteelError, OSError) as error:
-                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+                logger.warning("attempt %s has ended, but some of its work has not: %s", attempt, error)
                 result = None
             if result is not None:
                 return result
@@ -241,7 +241,7 @@ class LocalAttemptExecutor:
             awaited.set()
 
     async def _tidy(self, attempt: AttemptId, driver: ProcessIdentity) -> None:
-        """See a driver off whose result is known."""
+        """Wait until a driver whose result is known has ended."""
         try:
             try:
                 await self._see_off(attempt, driver)
@@ -263,7 +263,7 @@ class LocalAttemptExecutor:
             await self._run_urgently(self._processes.end_drivers, attempt)
 
     def _tidying_failed(self, error: BaseException) -> None:
-        logger.error("a driver could not be seen off: %s", error, exc_info=error)
+        logger.error("waiting for the end of a driver failed: %s", error, exc_info=error)
 
     async def tidied(self, attempt: AttemptId) -> None:
         """See AttemptExecutor."""
@@ -302,7 +302,7 @@ class LocalAttemptExecutor:
                 if await self._run_urgently(self._settling.settle, attempt) is not None:
                     return
             except (FiresteelError, OSError) as error:
-                logger.warning("attempt %s is cancelled, but not all of its work has ended: %s", attempt, error)
+                logger.warning("attempt %s is cancelled, but some of its work has not ended: %s", attempt, error)
                 return
             if time.monotonic() > deadline:
                 return
@@ -342,8 +342,8 @@ class LocalAttemptExecutor:
             )
         except ErrandTookTooLongError as error:
             raise FiresteelError(
-                f"the batch that attempt {attempt} is at was not committed within {self._patience:g} s, or its checkpoints "
-                "cannot be read: check the job, or raise execution.checkpointing.timeout"
+                f"the current batch of attempt {attempt} was not committed within {self._patience:g} s, or its "
+                "checkpoints cannot be read: check the job, or raise execution.checkpointing.timeout"
             ) from error
         return batches
 
@@ -387,14 +387,14 @@ class LocalAttemptExecutor:
         shown: tuple[Path, ...] = (),
         **args: Any,
     ) -> Any:
-        """What `work` at `location`, the place of a savepoint, comes to."""
+        """The result of `work` at `location`, the place of a savepoint."""
         patience = min(seconds, self._patience) if seconds is not None else self._patience
         try:
             return await self.errands.run(owner, work, {"location": location, **args}, seconds=patience, shown=shown)
         except ErrandTookTooLongError as error:
             raise SavepointError(
-                f"the savepoint {location} did not get done within {patience:g} s: check that the place answers and has no "
-                "pipes in it, or raise execution.checkpointing.timeout"
+                f"the savepoint {location} was not done within {patience:g} s: check that its file system responds and "
+                "that it contains no pipes, or raise execution.checkpointing.timeout"
             ) from error
 
     async def progress(self, attempt: AttemptId) -> dict[str, Any]:
@@ -443,12 +443,12 @@ class LocalAttemptExecutor:
         return await asyncio.get_running_loop().run_in_executor(self._urgent, partial(function, *args))
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
-        """Off the event loop. The work goes on to its end when the one who waits for it is cancelled."""
+        """Run `work` off the event loop. It is completed even when the waiting caller is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args))
 
 
 def _who(directory: AttemptDirectory | None) -> dict[str, Any]:
-    """Of an errand: the attempt that it is about, and the process that has it."""
+    """Arguments of an errand: the attempt that it is about, and the process that has it."""
     driver = directory.read_driver() if directory is not None else None
     return {
         "attempt": str(directory.root) if directory is not None else "",
@@ -471,7 +471,7 @@ def _measured(directory: AttemptDirectory) -> dict[str, Any]:
 
 
 def _presence(directory: AttemptDirectory) -> Presence | None:
-    """None when it has to be looked at again: a spec is there, and no sign of a driver."""
+    """The presence of an attempt; None when it must be checked again: there is a spec, and no sign of a driver."""
     if directory.has_result:
         return Presence.ENDED
     if directory.driver.exists() or directory.cancel_request.exists() or holder(directory.root) is not None:

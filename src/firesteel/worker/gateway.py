@@ -1,9 +1,10 @@
 """The JVM of a classic driver: a Py4J gateway that waits for one PySpark program.
 
-Programs that use SparkContext, RDDs, MLlib or DStreams cannot run over Spark Connect. Their JVM is started ahead of them,
-by the control plane, and handed over by name: its standard input is a named pipe, and it lives for as long as somebody holds
-the other end. The control plane holds it while the JVM waits, the driver while the program runs; when the driver dies,
-however it dies, the JVM reads the end of its input and goes. A warm one is a gateway that nobody has taken yet.
+Programs that use SparkContext, RDDs, MLlib or DStreams cannot run over Spark Connect. Their JVM is started ahead of
+them, by the control plane, and handed over by name: its standard input is a named pipe, and it lives for as long as a
+process holds the other end. The control plane holds it while the JVM waits, the driver while the program runs; when the
+driver dies, however it dies, the JVM reads the end of its input and exits. A warm JVM is a gateway that no driver has
+taken yet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Gateway:
     _keep_alive: int
 
     def hand_over(self) -> None:
-        """Let go of the JVM; the driver that opened the pipe keeps it now (or nobody, and it ends)."""
+        """Let go of the JVM; the driver that opened the pipe keeps it now (if there is none, the JVM ends)."""
         if self._keep_alive >= 0:
             os.close(self._keep_alive)
             self._keep_alive = -1
@@ -104,17 +105,19 @@ def start_gateway(
         os.close(reading)
     if process is None:
         os.close(keep_alive)
-        raise EngineStartError("the JVM of the classic driver ended at once", tail(log_of(home)))
+        raise EngineStartError("the JVM of the classic driver exited immediately", tail(log_of(home)))
     return Gateway(home, process, keep_alive)
 
 
 def writable(home: Path) -> tuple[Path, ...]:
-    """What a JVM that is confined, and its driver, write to in `home`. The rest of it is ours: by its pid the JVM is ended."""
+    """What a confined JVM and its driver may write to in `home`. The rest is ours: the JVM is ended by the pid in
+    it."""
     return (home / WORK, home / PIPE)
 
 
 def end_jvms(root: Path, *, grace: float) -> None:
-    """End and remove the JVMs whose homes are `root/jvm-*`, whoever started them, once their driver is gone."""
+    """End and remove the JVMs whose homes are `root/jvm-*`, regardless of who started them, once their driver is
+    gone."""
     for home in root.glob("jvm-*"):
         process = written_process(home)
         if process is not None and not process.wait(grace):

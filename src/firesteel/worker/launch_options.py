@@ -1,4 +1,4 @@
-"""How this host starts a JVM of Spark, by the configuration."""
+"""How this host starts a JVM for Spark, as configured."""
 
 from __future__ import annotations
 

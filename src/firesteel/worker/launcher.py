@@ -1,4 +1,4 @@
-"""Starting an attempt: its intent is written, then a driver is forked that takes it."""
+"""Starts an attempt: writes its intent, then forks a driver that takes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from firesteel.worker.sandboxing import sandbox_policy
 
 
 class AttemptLauncher:
-    """`here` goes into each intent, so that a leader on another host does not take the driver for dead."""
+    """Launches attempts. `here` goes into each intent, so that a leader on another host does not take the driver for
+    dead."""
 
     def __init__(self, configuration: Configuration, processes: AttemptProcesses, here: Host) -> None:
         self._configuration = configuration
@@ -36,7 +37,7 @@ class AttemptLauncher:
         self._here = here
 
     def launch(self, deployment: Deployment) -> None:
-        """Nothing happens when its driver runs, or the attempt was called off or is over."""
+        """Start an attempt. Nothing happens when its driver runs, or the attempt was called off or is over."""
         processes, attempt = self._processes, deployment.attempt
         directory = processes.directory(attempt)
         child = processes.drivers.get(attempt)
@@ -72,8 +73,8 @@ class AttemptLauncher:
             if isinstance(error, FiresteelError):
                 raise
             raise FiresteelError(
-                f"attempt {attempt} cannot be started in {directory.root}: {error} — make sure that the directory can be "
-                "written to and has room"
+                f"attempt {attempt} cannot be started in {directory.root}: {error} — check that the directory is "
+                "writable and has free space"
             ) from error
 
     def _engines(self, engine: EngineRecord | None) -> Path:
@@ -122,13 +123,13 @@ class AttemptLauncher:
         )
 
     def _is_reusable(self, deployment: Deployment) -> bool:
-        """Whether its driver may go on to jobs of others: not after code of users, and not as a user of its own."""
+        """Whether its driver may run jobs of other owners later: not after user code, and not as a user of its own."""
         graph, policy = deployment.graph, self._policy
         user = policy.os_user(deployment.owner) if policy is not None else None
         return user is None and graph.mode is Mode.BATCH and not runs_user_code(graph)
 
     def _work(self, attempt: AttemptId) -> Path:
-        """Where a job runs that names no directory."""
+        """The working directory of a job that names none."""
         return self._processes.root / attempt.job_id / "work"
 
     def _temporary(self, deployment: Deployment) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The control plane's side of the zygote: ask for driver processes, learn how they ended."""
+"""The control plane's side of the zygote: asks for driver processes and learns how they ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DriverExit:
     """How a driver process ended."""
 
     status: int | None
-    """Its exit code, or minus the signal that ended it; None when its parent died before it, and nobody can say."""
+    """Its exit code, or minus the signal that ended it; None when its parent died first, so that it is not known."""
     max_rss_kb: int = 0
 
 
@@ -71,7 +71,7 @@ class DriverPool:
         stderr = self._log.open("ab") if self._log else subprocess.DEVNULL
         try:
             self._zygote = subprocess.Popen(
-                # -P: no module of whatever directory this is started in gets into every driver (S45).
+                # -P: no module in the current directory gets into every driver (S45).
                 [self._python, "-P", "-m", "firesteel.driver.zygote", str(theirs.fileno())],
                 cwd=self._home,
                 pass_fds=[theirs.fileno()],
@@ -143,13 +143,13 @@ class DriverPool:
             with self._lock:
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise FiresteelError(f"the driver parent process is gone: {error}") from error
+            raise FiresteelError(f"the parent process of drivers is gone: {error}") from error
         try:
             found = answer.result(timeout=timeout)
         except FutureTimeout:
             with self._lock:
                 self._answers.pop(number, None)
-            raise FiresteelError(f"the driver parent process did not answer within {timeout:g} s") from None
+            raise FiresteelError(f"the parent process of drivers did not answer within {timeout:g} s") from None
         if "error" in found:
             raise FiresteelError(f"cannot start a driver process: {found['error']}")
         driver = DriverProcess(ProcessIdentity(found["pid"], found["started"]), reusable)
@@ -194,7 +194,7 @@ class DriverPool:
             waiting, self._answers = list(self._answers.values()), {}
             orphans, self._running = list(self._running.values()), {}
         for answer in waiting:
-            answer.set_result({"error": "the driver parent process ended"})
+            answer.set_result({"error": "the parent process of drivers ended"})
         if orphans:
             threading.Thread(target=_watch_orphans, args=(orphans,), name="driver-orphans", daemon=True).start()
 
@@ -217,7 +217,7 @@ class DriverPool:
 
 
 def _watch_orphans(drivers: list[DriverProcess]) -> None:
-    """Drivers live on without their parent; nobody can say how they end, only when."""
+    """Watch drivers that outlived their parent: how they end cannot be known, only when."""
     while drivers:
         gone = [d for d in drivers if not d.process.alive]
         for driver in gone:

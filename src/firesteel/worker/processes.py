@@ -1,4 +1,4 @@
-"""The processes of attempts on this host: who works for which, and the parent that they are forked by."""
+"""The processes of attempts on this host: which works for which attempt, and the parent that forks them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 class AttemptProcesses:
-    """Handles of what was started here. What others have started is known by the attempt directories alone."""
+    """Handles of the processes that were started here. Those started by others are known from attempt directories
+    only."""
 
     def __init__(self, configuration: Configuration, root: Path, lent: DriverPool | None = None) -> None:
         self.root = root.absolute()
@@ -41,7 +42,7 @@ class AttemptProcesses:
         return AttemptDirectory(attempt_directory(self.root, attempt))
 
     def pool(self) -> DriverPool:
-        """The one that was lent, or an own one that is made now."""
+        """The pool that was lent, or our own, which is made now."""
         if self._lent is not None:
             return self._lent
         with self._pool_lock:
@@ -58,7 +59,7 @@ class AttemptProcesses:
         return self._lent is not None or self._own is not None
 
     def let_go(self) -> None:
-        """All of them run on."""
+        """Let go of all processes, which keep running."""
         for gateway in list(self.gateways.values()):
             gateway.hand_over()
         with self._pool_lock:
@@ -77,7 +78,8 @@ class AttemptProcesses:
         return [(d, group_of(d)) for d in self.at_work(attempt)]
 
     def driver(self, attempt: AttemptId, *, claimed: bool = False) -> ProcessIdentity | None:
-        """Who took the attempt, alive or not; None when nobody did. `claimed`: the caller holds the claim itself.
+        """The process that took the attempt, alive or not; None when none did. `claimed`: the caller holds the claim
+        itself.
 
         One that was forked here is known from its parent, whatever the file says.
         """
@@ -92,7 +94,7 @@ class AttemptProcesses:
         """The live processes that are at the attempt: those that signals may go to (S44).
 
         One that was forked here is known from its parent. Another is named by a file, which code of a job that is not confined
-        could have written: the kernel has to say the same of it, by the lock that it holds. Where nobody holds the lock, a
+        could have written: the kernel must confirm it by the lock that the process holds. Where the lock is not held, a
         program has closed all its descriptors.
         """
         directory = self.directory(attempt)
@@ -106,11 +108,11 @@ class AttemptProcesses:
             if named.pid == held_by or (held_by is None and self._forked(attempt) is None):
                 known.add(named)
             else:
-                logger.error("%s names process %d, which is not at the attempt", directory.driver, named.pid)
+                logger.error("%s names process %d, which does not work for the attempt", directory.driver, named.pid)
         return [d for d in known if d.alive]
 
     def end_drivers(self, attempt: AttemptId, grace: float = 0.0) -> None:
-        """End who is still at an attempt that has its result, or was called off."""
+        """End the drivers that are still at an attempt that has its result or was called off."""
         for driver, group in self.bound(attempt):
             driver.wait(grace)
             kill(driver, group)

@@ -1,4 +1,4 @@
-"""The sandbox of this machine's jobs, as the configuration and the kernel have it."""
+"""The sandbox for jobs on this machine, as the configuration asks for it and the kernel allows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 
 
 _MADE: dict[int, tuple[Configuration, SandboxPolicy | None]] = {}
-"""By the identity of the configuration, which is kept so that no other gets it: each job asks, and finding Java takes long."""
+"""Policies by the identity of their configuration, kept so that ids are not reused: finding Java for each job is
+slow."""
 _MOST_MADE = 16
 
 
 def sandbox_policy(configuration: Configuration) -> SandboxPolicy | None:
-    """None: drivers and engines run without a sandbox.
+    """The sandbox policy of a configuration; None: drivers and engines run without a sandbox.
 
     Raises EnvironmentNotReadyError when one is asked for that this machine does not have.
     """
@@ -51,7 +52,8 @@ def _make(configuration: Configuration) -> SandboxPolicy | None:
         if security.sandbox is SandboxKind.AUTO:
             return None
         raise EnvironmentNotReadyError(
-            f"security.sandbox is landlock, and {landlock_is_missing()}; set it to auto or off to run jobs without a sandbox"
+            f"security.sandbox is landlock, but {landlock_is_missing()}; set it to auto or off to run jobs without a "
+            "sandbox"
         )
     state = configuration.state
     checkpoints, savepoints = _local(state.checkpoints_dir), _local(state.savepoints_dir)
@@ -85,7 +87,7 @@ def _make(configuration: Configuration) -> SandboxPolicy | None:
 def _users(configuration: Configuration) -> tuple[tuple[str, str], ...]:
     """Raises EnvironmentNotReadyError when processes of other users cannot run here."""
     if (missing := users_are_missing(configuration)) is not None:
-        raise EnvironmentNotReadyError(f"security.sandbox is user, and {missing}")
+        raise EnvironmentNotReadyError(f"security.sandbox is user, but {missing}")
     words = [word.partition("=") for word in configuration.security.sandbox_users]
     return tuple((owner, user) for owner, _, user in words)
 
@@ -93,23 +95,26 @@ def _users(configuration: Configuration) -> tuple[tuple[str, str], ...]:
 def users_are_missing(configuration: Configuration) -> str | None:
     """Why owners cannot have users of their own, and what to do; None when they can."""
     if os.geteuid() != 0:
-        return "this node does not run as root, who alone can start processes of others: start it as root, or choose landlock"
+        return (
+            "this node does not run as root, and only root can start processes of other users: "
+            "start it as root, or choose landlock"
+        )
     if configuration.engine.isolation is Isolation.SESSION:
-        return "engine.isolation is session: an engine that all owners share has no user; choose owner or job"
+        return "engine.isolation is session, and an engine that all owners share has no user: set it to owner or job"
     bad = [word for word in configuration.security.sandbox_users if not all(word.partition("="))]
     if bad:
-        return f"security.sandbox.users has '{bad[0]}', which is not owner=user"
+        return f"security.sandbox.users has '{bad[0]}', which is not of the form owner=user"
     for path in (*_programs(configuration), *real(configuration.data.dir.parent)):
         if (closed := closed_way(path)) is not None:
             return (
-                f"other users cannot enter {closed}, which leads to {path}: have Python, Java, Spark and data.dir in places "
-                "that all users can enter, such as /opt and /var/lib"
+                f"other users cannot enter {closed}, which leads to {path}: put Python, Java, Spark and data.dir in "
+                "places that all users can enter, such as /opt and /var/lib"
             )
     return None
 
 
 def close_files_of_the_node(configuration: Configuration) -> None:
-    """Where others can enter the directories of the node, its files are kept from them by their own modes."""
+    """Protect the node's files by their own modes where other users can enter its directories."""
     if configuration.security.sandbox is not SandboxKind.USER:
         return
     os.umask(0o077)
@@ -130,25 +135,23 @@ def check_owner(configuration: Configuration, owner: str) -> None:
 
 
 def say_what_holds(configuration: Configuration) -> None:
-    """One line at the start of a node."""
+    """Log which sandbox is in force, when a node starts."""
     security = configuration.security
     found = landlock.version()
     if security.sandbox is SandboxKind.OFF:
-        logger.warning(
-            "security.sandbox is off: code of jobs can read and write all files of this node and of all owners"
-        )
+        logger.warning("security.sandbox is off: user code can read and write all files of this node and of all owners")
     elif security.sandbox is SandboxKind.USER:
         more = f" and in a sandbox (Landlock, version {found})" if found >= landlock.LEAST_VERSION else ""
         logger.info("drivers and engines run as users of their owners%s", more)
     elif found < landlock.LEAST_VERSION:
         logger.warning(
-            "there is no sandbox: %s; code of jobs can read and write all files of this node and of all owners",
+            "there is no sandbox: %s; user code can read and write all files of this node and of all owners",
             landlock_is_missing(),
         )
     elif found < landlock.SCOPES_VERSION:
         logger.warning(
-            "drivers and engines run in a sandbox (Landlock, version %d), but code of jobs can send signals to this node and "
-            "ask it for its owner's token: that takes Linux 6.12 or later",
+            "drivers and engines run in a sandbox (Landlock, version %d), but user code can send signals to this node "
+            "and ask it for its owner's token: Linux 6.12 or later prevents that",
             found,
         )
     else:
@@ -156,17 +159,17 @@ def say_what_holds(configuration: Configuration) -> None:
 
 
 def landlock_is_missing() -> str:
-    """Why there is none."""
+    """Why Landlock cannot be used here."""
     if not sys.platform.startswith("linux"):
-        return "Landlock is a part of Linux, which this is not"
+        return "Landlock needs Linux, which this is not"
     found = landlock.version()
     if found:
-        return f"this kernel has version {found} of Landlock, and {landlock.LEAST_VERSION} is needed (Linux 6.2)"
-    return "this kernel has no Landlock, or does not let this process use it"
+        return f"this kernel has version {found} of Landlock, but {landlock.LEAST_VERSION} is needed (Linux 6.2)"
+    return "this kernel does not support Landlock, or does not let this process use it"
 
 
 def _programs(configuration: Configuration) -> tuple[str, ...]:
-    """Python with its packages, Java and Spark. What is missing is told by whoever needs it."""
+    """Python with its packages, Java and Spark. The code that needs a missing one reports it."""
     places: list[str | Path] = [sys.prefix, sys.base_prefix, *_directories(sys.path)]
     python = Path(configuration.driver.python or sys.executable)
     places += [python.parent.parent, Path(os.path.realpath(python)).parent.parent]

@@ -1,4 +1,4 @@
-"""The end of an attempt: no driver, no JVM, no session works for it, and then it has its result, which is final."""
+"""Ends an attempt: once no driver, JVM or session works for it, it gets its result, which is final."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ CLAIM_SECONDS = 5.0
 """How long a driver may take from its fork until it has taken its attempt, and how long a fence waits for a holder."""
 RELEASE_SECONDS = 3.5
 LAST_QUIET_SECONDS = 2.0
-"""The last look at what an attempt may have left, which nobody waits for, takes its time (see spark.leftovers)."""
+"""The time limit of the last look for leftovers of an attempt, which no caller waits for (see
+spark_connect.leftovers)."""
 PATIENT_RELEASE_SECONDS = 10.0
-"""How long the end of a session is waited for when nothing may go on without it, on an engine that is busy."""
+"""How long we wait for the end of a session on a busy engine when nothing may continue before it."""
 TIDY_SECONDS = 2.0
 
 
 class AttemptSettling:
-    """`start_timeout`: of the helper that ends a session, in seconds."""
+    """Settles attempts. `start_timeout`: of the helper that ends a session, in seconds."""
 
     def __init__(self, processes: AttemptProcesses, whereabouts: Whereabouts, *, start_timeout: float) -> None:
         self._processes = processes
@@ -42,7 +43,7 @@ class AttemptSettling:
         self._start_timeout = start_timeout
 
     def check_is_here(self, attempt: AttemptId) -> None:
-        """A driver of another host is not dead because no such process is here."""
+        """Refuse a driver of another host: it is not dead just because there is no such process here."""
         directory = self._processes.directory(attempt)
         if directory.has_result:
             return
@@ -62,8 +63,8 @@ class AttemptSettling:
     ) -> AttemptResult | None:
         """The result of an attempt that has no driver any more; written here if its driver could not.
 
-        None when there is a driver still, or somebody else is at this. Raises EngineLostError when the engine does not
-        answer: as long as the attempt's session may run, it has no result.
+        None when there is still a driver, or another process is settling it. Raises EngineLostError when the engine
+        does not answer: as long as the attempt's session may run, it has no result.
         """
         directory = self._processes.directory(attempt)
         private_dir(directory.root)
@@ -88,7 +89,7 @@ class AttemptSettling:
                 # that nothing runs on must be certain before the next attempt.
                 if fencing or result is None:
                     raise
-                logger.warning("attempt %s has ended, but not all of its work yet: %s", attempt, error)
+                logger.warning("attempt %s has ended, but some of its work has not: %s", attempt, error)
         if result is None:
             with claimed(directory.root, wait=CLAIM_POLL_SECONDS) as mine:
                 # Where no driver had been, one may have come; what it has begun is not ended yet.
@@ -119,8 +120,8 @@ class AttemptSettling:
                 if not called_off and (result := directory.read_result()) is not None:
                     return result
                 raise FiresteelError(
-                    f"attempt {attempt} is held by process {holder(directory.root)}, which neither says that it is its "
-                    "driver nor lets go; if that process hangs, end it"
+                    f"attempt {attempt} is locked by process {holder(directory.root)}, which neither identifies itself "
+                    "as its driver nor releases the lock; if that process hangs, end it"
                 )
 
     def forget(self, attempt: AttemptId) -> None:
@@ -152,7 +153,7 @@ class AttemptSettling:
         patient: bool = False,
         last: bool = False,
     ) -> None:
-        """End what the attempt has on its engine. Whoever did not take the attempt has made no session there."""
+        """End what the attempt has on its engine. A driver that did not take the attempt has made no session there."""
         if not directory.driver.exists() or not directory.spec.exists():
             return
         if (directory.released.exists() or directory.released_by_driver.exists()) and not last:
@@ -162,7 +163,7 @@ class AttemptSettling:
         except FiresteelError as error:
             # Only the spec knew where the session is. A batch commits nothing without its driver. A streaming query may go
             # on, until its engine ends or Spark stops it for the next attempt, which starts the same query anew.
-            logger.error("a session is left to end by itself on an engine that is not known any more: %s", error)
+            logger.error("a session is left to end by itself on an engine that is no longer known: %s", error)
             return
         if engine is None or (engine.process is not None and not engine.process.alive):
             return

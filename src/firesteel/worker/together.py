@@ -1,4 +1,4 @@
-"""Short looks at files, many in one go.
+"""Batches short looks at files.
 
 A leader that takes over a hundred attempts looks at a few files of each. The look itself takes a tenth of a millisecond; going
 to a thread and back for it takes many, on a machine that is as busy as it is after a failover.
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LARGEST = 16
-"""Looks in one go: who is in it waits for the slowest of them."""
+"""The size of a batch: each caller in it waits for the slowest look."""
 AT_ONCE = 4
 
 _Asked = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
 class Together:
-    """Belongs to one event loop. What is asked in one turn of the loop is looked at together, in `threads`."""
+    """Runs the looks requested in one turn of the event loop together, in `threads`. Belongs to one event loop."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
@@ -32,7 +32,7 @@ class Together:
         self._due = False
 
     async def run(self, look: Callable[[], T]) -> T:
-        """What `look` returns or raises. It goes on to its end when the one who waits for it is cancelled."""
+        """What `look` returns or raises. It is completed even when the waiting caller is cancelled."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._asked.append((look, answer))
