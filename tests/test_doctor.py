@@ -110,7 +110,7 @@ class TestJava:
         good = make_java(tmp_path / "good", "17.0.1")
         finding = doctor.java_finding(tmp_path / "nothing", {"PATH": str(good / "bin")})
         assert finding.status == "missing"
-        assert "java.home: there is no" in finding.detail
+        assert "nothing/bin/java does not exist" in finding.detail
         assert "java.home" in finding.fix
 
 

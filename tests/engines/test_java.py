@@ -69,7 +69,7 @@ def test_version_is_parsed(text: str, version: tuple[int, ...]) -> None:
 
 
 def test_version_without_a_number_is_an_error() -> None:
-    with pytest.raises(ValueError, match="'openjdk' is no Java version"):
+    with pytest.raises(ValueError, match="'openjdk' is not a Java version"):
         parse_java_version("openjdk")
 
 
@@ -141,7 +141,7 @@ class TestFindJava:
         with pytest.raises(EnvironmentNotReadyError) as error:
             find_java(None, {"JAVA_HOME": str(old), "PATH": ""})
         assert "JAVA_HOME: " in str(error.value)
-        assert "is Java 11, and Spark needs 17" in str(error.value)
+        assert "is Java 11, but Spark needs 17" in str(error.value)
         assert "pip install 'firesteel[java]'" in str(error.value)
 
     @pytest.mark.usefixtures("without_package")
@@ -157,7 +157,7 @@ class TestFindJava:
             find_java(old, {"JAVA_HOME": str(new)})
 
     def test_an_explicit_home_without_java_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(EnvironmentNotReadyError, match=r"java\.home names .*there is no .*nothing/bin/java"):
+        with pytest.raises(EnvironmentNotReadyError, match=r"java\.home names .*nothing/bin/java does not exist"):
             find_java(tmp_path / "nothing", {})
 
     @pytest.mark.usefixtures("without_package")
@@ -196,7 +196,7 @@ class TestCandidates:
     def test_a_java_home_that_is_not_there_is_listed_with_a_note(self) -> None:
         (candidate,) = java_candidates(None, {"JAVA_HOME": "/no/such/home", "PATH": ""})
         assert candidate.java is None
-        assert "there is no /no/such/home/bin/java" in candidate.note
+        assert "/no/such/home/bin/java does not exist" in candidate.note
 
 
 class TestModuleOptions:
@@ -305,5 +305,5 @@ class TestSparkHome:
 
     def test_class_path_of_a_spark_without_jars_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "jars").mkdir()
-        with pytest.raises(EnvironmentNotReadyError, match="holds no jars"):
+        with pytest.raises(EnvironmentNotReadyError, match="contains no jars"):
             class_path(tmp_path, {})

@@ -83,7 +83,7 @@ def test_an_owner_is_the_user_of_its_name_or_the_one_that_is_mapped(
     [
         ("carol", {}, "useradd --create-home carol"),
         ("carol", {"carol": "gone"}, "useradd --create-home gone"),
-        ("etl", {}, "an account of the system"),
+        ("etl", {}, "a system account"),
         ("root", {}, "which is root"),
         ("carol", {"carol": "root"}, "which is root"),
         ("a\0b", {}, "has no user"),

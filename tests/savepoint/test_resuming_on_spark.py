@@ -36,7 +36,7 @@ def test_a_cancelled_stream_is_resumed_with_exact_totals_and_by_one_job_at_a_tim
 
             goes_on = d.graph("job", totals=True, restore=ended.checkpoint)
             second = await d.submit(goes_on, resumes=first)
-            with pytest.raises(JobStateError, match=f"job {second} goes on from"):
+            with pytest.raises(JobStateError, match=f"job {second} already continues from"):
                 await d.submit(goes_on, resumes=first)
             d.input.feed(3)
             await d.until(lambda: d.totals("job") == d.input.totals, second)

@@ -63,14 +63,14 @@ def test_fork_of_a_running_job_goes_on_with_exact_totals(cluster: Cluster, tmp_p
             assert set((await d.runs(fork)).values()).isdisjoint(before.values())
 
             # Two jobs on one output would lose rows.
-            with pytest.raises(JobStateError, match=f"job {fork} goes on from {location} already"):
+            with pytest.raises(JobStateError, match=f"job {fork} already continues from {location}"):
                 await d.submit(d.graph("fork", restore=location, totals=True))
             shutil.copytree(location, f"{location}-copy")
             third = await d.submit(d.graph("fork", restore=f"{location}-copy", totals=True))
             refused = await d.gateway.request_job_result(third)
             assert refused.failure is not None
             assert refused.failure.kind is FailureKind.INVALID_PIPELINE
-            assert f"is written to by job {fork}, which runs" in refused.failure.message
+            assert f"is being written to by job {fork}" in refused.failure.message
 
     asyncio.run(main())
 

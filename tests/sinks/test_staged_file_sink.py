@@ -249,7 +249,7 @@ def test_staged_file_lost_after_the_decision_is_loud_and_keeps_old_rows(world: W
     model.spark_writes(world, sink.staging_path(1))
     spoil_record(world, sink, lambda text: text)
     world.delete_tree(f"{PRIVATE}/attempt-1/k=2")
-    with pytest.raises(CommitConflictError, match=r"is gone and .* is not there"):
+    with pytest.raises(CommitConflictError, match=r"is gone and .* does not exist"):
         sink.begin(2)
     assert model.rows_of(world) == model.rows_in(model.OLD)
 
@@ -336,7 +336,7 @@ def test_hdfs_through_webhdfs_takes_the_host_and_not_the_rpc_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "message"), [("out/dir", "is not absolute"), ("ftp://host/x", "no exactly-once commit")]
+    ("path", "message"), [("out/dir", "is not absolute"), ("ftp://host/x", "exactly-once delivery is not supported")]
 )
 def test_path_that_cannot_be_committed_to_is_refused(path: str, message: str) -> None:
     with pytest.raises(InvalidPipelineError, match=message):

@@ -1,1 +1,1 @@
-"""What runs inside a driver process: an attempt and its queries or program, and the zygote that forks such processes."""
+"""Code that runs inside driver processes: an attempt and its queries or program, and the zygote that forks drivers."""

@@ -1,4 +1,4 @@
-"""The files that travel with a job: on the driver's path, and on the engine's Python workers."""
+"""Makes the files that travel with a job available on the driver's path and in the engine's Python workers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def beside(script: Path, named: Sequence[str], target: Path) -> str:
         members = [m for m in modules_beside(script) if (script.parent / m).resolve() not in there]
     except (TooManyModulesError, OSError) as error:
         sys.stderr.write(
-            f"firesteel: {error}; they are not sent to Python workers: name those that are needed by -pyfs\n"
+            f"firesteel: {error}; they are not sent to Python workers: list the ones that are needed with -pyfs\n"
         )
         return ""
     if not members:
@@ -86,7 +86,7 @@ def resolve_function(reference: str) -> Callable[..., Any]:
 
 
 def resolve_by(spec: AttemptSpec) -> Callable[[str], Callable[..., Any]]:
-    """How the functions of a job are found. Those of a restricted one are in its own modules and nowhere else (S39)."""
+    """How the functions of a job are found. A restricted job may use only those in its own modules (S39)."""
 
     def resolve(reference: str) -> Callable[..., Any]:
         if spec.restricted:
@@ -102,16 +102,17 @@ def check_uploaded(reference: str, given: Artifacts) -> None:
     if find_module(module, py_files=given.py_files, base_dir=None, environment=False) is None:
         problem = Problem(
             f"module '{module}' of {reference} is not in an uploaded file",
-            "upload the file and name it in settings.artifacts.py_files; functions of installed modules are for admins",
+            "upload the file and list it in settings.artifacts.py_files; only admins may use functions of installed "
+            "modules",
             field="function",
         )
         raise InvalidPipelineError([problem])
 
 
 def self_contained(reference: str, spec: AttemptSpec) -> Callable[[Any, int], None]:
-    """A foreachBatch function that runs in a process beside the engine, which sees none of the session's artifacts.
+    """Prepare a foreachBatch function for a process beside the engine, which sees none of the session's artifacts.
 
-    Its module travels with it by value, and the job's modules are put on the path there, where the files are shared.
+    Its module is sent along by value, and the job's modules are put on the path there, where the files are shared.
     """
     from pyspark import cloudpickle
 

@@ -1,4 +1,4 @@
-"""Batch graphs: every sink is written aside first, and all become visible together at the end."""
+"""Runs batch graphs: every sink is staged first, and all become visible together at the end."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def run(
 
 
 def opened(sink: Sink, work: Callable[[], T]) -> T:
-    """Carry out something on the files of a sink, as its owner may. Raises OutputError where the file system refuses."""
+    """Run an operation on the files of a sink with the owner's rights. Raises OutputError where the file system
+    refuses."""
     try:
         return foreign_files.call(work)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Cancelling a driver: SIGTERM becomes an exception in the main thread, except while outputs are being committed."""
+"""Cancels a driver: SIGTERM becomes an exception in the main thread, except while outputs are being committed."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Two thirds of the processor time of a trivial job's driver go into the pages that a fresh fork has to copy. So a driver that
 has done a task without user code, and done it well, is kept: it forgets the task (its files, its lock, its signals), says so,
-and gets the next one over a socket. It is one task at a time, and a driver is never kept after anything but success. Kept ones
-that nobody needs are sent away after a while, all of them when the zygote ends: their socket ends with it.
+and gets the next one over a socket. A driver runs one task at a time, and is kept only after success. Idle drivers are
+dismissed after a while, and all of them when the zygote ends: their socket closes with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firesteel.sandbox.rules import Sandbox
 MOST_IDLE = 16
 IDLE_SECONDS = 30.0
 MOST_TASKS = 200
-"""After that many tasks a driver goes: whatever libraries may leak with each, it comes to an end."""
+"""After that many tasks a driver ends, and with it whatever libraries may have leaked with each."""
 
 _READY = b"ready\n"
 
@@ -39,10 +39,10 @@ class Child:
     pid: int
     started: str
     line: socket.socket | None
-    """The zygote's end; None for one that is never kept. Code of users has no way to ask for more work, and so for the next
-    one's secrets."""
+    """The zygote's end; None for a child that is never kept. User code cannot ask for more work, and so for the secrets
+    of the next task."""
     task: int | None
-    """What it is at; None while it waits."""
+    """Its current task; None while it waits."""
     tasks: int = 1
     idle_since: float = 0.0
 
@@ -53,10 +53,10 @@ class Children:
         self._inherited = tuple(inherited)
         self._by_pid: dict[int, Child] = {}
         self._idle: list[Child] = []
-        """The one that waits longest first."""
+        """Idle children, the one that has waited longest first."""
 
     def fork(self, task: int, spawn: dict[str, Any]) -> Child:
-        """A new child, at `task`. Raises OSError when there can be none."""
+        """Fork a new child for `task`. Raises OSError when that is impossible."""
         ours, theirs = socket.socketpair() if spawn.get("reusable") else (None, None)
         try:
             pid = os.fork()
@@ -99,7 +99,7 @@ class Children:
         return task
 
     def lost_line(self, child: Child) -> None:
-        """It ended, or closed what it has: in any case it gets no further task."""
+        """The child ended or closed its socket: it gets no further task."""
         if child in self._idle:
             self._idle.remove(child)
 
@@ -113,7 +113,7 @@ class Children:
         return max(0.0, self._idle[0].idle_since + IDLE_SECONDS - now) if self._idle else None
 
     def dismiss_idle(self, now: float) -> list[Child]:
-        """Those that have waited for long enough; whoever closes their line sends them away."""
+        """The children that have waited long enough. Closing their sockets dismisses them."""
         gone = [c for c in self._idle if now - c.idle_since >= IDLE_SECONDS]
         self._idle = [c for c in self._idle if c not in gone]
         return gone

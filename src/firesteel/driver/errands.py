@@ -1,7 +1,7 @@
-"""Work on places that a caller names, as the task of a process that can be killed: savepoints, checkpoints, staging of sinks.
+"""Errands: work on paths that a caller names (savepoints, checkpoints, sink staging), in a process that can be killed.
 
-Whoever waits for a pipe, or for a file server that is gone, waits here and not in the node. The kernel ends the process when
-the errand's time is over, also when the node is gone by then.
+A pipe, or a file server that is gone, then blocks this process and not the node. The kernel ends the process when the
+errand's time is over, even if the node is gone by then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _END_WITH_PARENT = 1
 
 
 def main(args: dict[str, Any]) -> int:
-    """Carries out the errand `work`, and prints what came of it as the last line."""
+    """Run the errand `work`, and print its outcome as the last line."""
     if not args["kept"]:
         _end_with_the_node()
     signal.alarm(args["seconds"])
@@ -60,7 +60,7 @@ def let_go() -> bool:
 
 
 def _end_with_the_node() -> None:
-    """The parent ends with the node."""
+    """End this process when its parent ends, which ends with the node."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
@@ -91,7 +91,7 @@ def _checkpoint(args: Mapping[str, Any]) -> dict[str, int]:
             return {name: b.committed for name, b in seen.items()}
         if over:
             raise FiresteelError(
-                f"attempt {args['name']} ended before the batch that it was at was committed; ask again when the job runs"
+                f"attempt {args['name']} ended before its current batch was committed; try again when the job runs"
             )
         time.sleep(CHECKPOINT_POLL_SECONDS)
 
@@ -101,14 +101,15 @@ def _dispose(args: Mapping[str, Any]) -> None:
     if args["users"] and place.local and os.path.lexists(place.location.root):
         status = os.lstat(place.location.root)
         if status.st_uid == 0:
-            raise SavepointError(f"the savepoint {args['location']} belongs to root; only root can remove it")
+            raise SavepointError(f"the savepoint {args['location']} belongs to root, and only root can remove it")
         user = pwd.getpwuid(status.st_uid)
         become(OsUser(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir))
     dispose(args["location"], resumed=args["resumed"])
 
 
 def _clean_up(args: Mapping[str, Any]) -> str:
-    """After a job: staging and commit records of batch sinks, the checkpoint of a stream. Returns what could not be noted."""
+    """Remove what a job leaves: staging and commit records of batch sinks, the checkpoint of a stream. Returns what
+    could not be recorded."""
     graph = JobGraph.model_validate(args["graph"])
     left = [
         f"'{sink}': {error}"
@@ -130,7 +131,7 @@ def _clean_up(args: Mapping[str, Any]) -> str:
 
 
 def remove_tree(location: str) -> None:
-    """Remove a directory, wherever it is; one that is not there is fine."""
+    """Remove a local or remote directory; a missing one is fine."""
     if "://" not in location:
         shutil.rmtree(Path(location), ignore_errors=False) if Path(location).exists() else None
         return

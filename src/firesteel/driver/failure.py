@@ -1,4 +1,4 @@
-"""Why an attempt failed, said so that a person can act on it."""
+"""Describes why an attempt failed, in words that a person can act on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATE_CLASSES = (
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
     "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
 )
-"""What Spark says when it starts a query on the state of another one."""
+"""Spark's error classes for a query that is started on the state of another one."""
 _DATA_CLASSES = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -73,7 +73,7 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             return Failure(FailureKind.EXIT_CODE, message, vertex, exit_code=code & 0xFF or 1)
         case ImportError():
             name = getattr(error, "name", None)
-            hint = f"; give the file or package that holds '{name}' by -pyfs or artifacts.py_files, or install it"
+            hint = f"; add the file or package that contains '{name}' with -pyfs or artifacts.py_files, or install it"
             hint = hint if name else ""
             return Failure(FailureKind.IMPORT, f"{text}{hint}", vertex, traceback=trace)
         case MemoryError():
@@ -85,7 +85,8 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
     if kind.split(".")[0] in _STATE_CLASSES:
         where = f"sink '{vertex}'" if vertex else "a sink"
         message = (
-            f"the state of {where} does not fit its query ({kind}): start without it, or with the query that it is of"
+            f"the state of {where} does not fit its query ({kind}): start without it, or with the query that it "
+            "belongs to"
         )
         return Failure(FailureKind.INVALID_PIPELINE, message, vertex, kind)
     if (told := _data_class(kind, error)) is not None:
@@ -107,7 +108,7 @@ def causes_of(error: BaseException) -> list[tuple[str, str]]:
 
 
 def _with_cause(text: str, error: BaseException) -> str:
-    """Spark's message about a file says that it cannot be read; why is in the causes, which it keeps for itself."""
+    """The message with its cause: Spark says that a file cannot be read, and names the reason only in the causes."""
     causes = causes_of(error)
     if not causes:
         return text
@@ -127,7 +128,7 @@ def first_lines(text: str, lines: int = 12) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback as the user would have seen it without us: their frames, then the error."""
+    """The traceback as the user would see it without Firesteel: their own frames, then the error."""
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)

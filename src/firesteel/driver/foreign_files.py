@@ -1,6 +1,6 @@
-"""Opening what a caller names, in a driver that goes from job to job and is confined to none of them.
+"""Opens paths that a caller names, in a driver that runs one job after another and is confined to none of them.
 
-It runs no code of users, but it commits to directories that users name and can change meanwhile. See `sandbox.thread`.
+It runs no user code, but it commits to directories that users name and can change meanwhile. See `sandbox.thread`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SANDBOX: list[Sandbox] = []
 
 @contextlib.contextmanager
 def confined_to(sandbox: Sandbox | None) -> Iterator[None]:
-    """While a task runs: what its owner may open. None: the process is confined as a whole, or not at all."""
+    """Set what the owner of a task may open while it runs. None: the process is confined as a whole, or not at all."""
     if sandbox is not None:
         _SANDBOX.append(sandbox)
     try:

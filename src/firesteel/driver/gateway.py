@@ -14,7 +14,8 @@ from firesteel.fs.files import tail
 def take(home: Path, timeout: float = 60.0) -> None:
     """Keep the JVM alive from here on, and let PySpark find it."""
     try:
-        # Without waiting: when the one who started the JVM died before we came, the JVM is gone, and nobody reads.
+        # Without waiting: if the process that started the JVM died before us, the JVM is gone, and the pipe has no
+        # reader.
         _HELD.append(os.open(home / PIPE, os.O_WRONLY | os.O_NONBLOCK))
     except OSError as error:
         raise EngineStartError("the JVM of the classic driver is gone", tail(log_of(home))) from error

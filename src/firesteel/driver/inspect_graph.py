@@ -1,4 +1,4 @@
-"""What Spark makes of a graph, without running it: schemas, plans, and every objection of its analyser."""
+"""Has Spark analyse a graph without running it: schemas, plans, and every error of its analyser."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A Spark session for somebody who types: kept until its user ends it, or has run nothing for a while.
+"""An interactive Spark session: kept until its user ends it, or has run nothing for a while.
 
-The user's own process (a notebook, a shell) talks to the engine; nothing of what it runs passes here. The session outlives that
-process, so a notebook that was restarted finds its views again.
+The user's own process (a notebook, a shell) talks to the engine directly, not through this module. The session outlives
+that process, so a notebook that was restarted finds its views again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SessionEnd(Enum):
 
 
 class Watched(Protocol):
-    """What is asked of a session; see EngineSession."""
+    """The part of EngineSession that is used here."""
 
     def operations(self) -> dict[str, Outcome]: ...
 
@@ -35,7 +35,7 @@ class Watched(Protocol):
 
 
 class Idleness:
-    """How long nothing was run, as far as those know who look now and then."""
+    """How long nothing was run, as far as periodic checks can tell."""
 
     def __init__(self, limit: float, now: float) -> None:
         self._limit = limit
@@ -50,7 +50,7 @@ class Idleness:
         return now - self._since >= self._limit
 
     def begin_again(self, operations: dict[str, Outcome], now: float) -> None:
-        """It is in use after all; `operations` are those of whoever found that out."""
+        """The session is in use after all; `operations` are those of the check itself."""
         self._known |= frozenset(operations)
         self._since = now
 

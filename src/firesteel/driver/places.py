@@ -1,4 +1,4 @@
-"""Which vertex an error came from. Spark fuses vertices into one plan, so this is read from what the error says.
+"""Finds the vertex that an error came from. Spark fuses vertices into one plan, so this is read from the error's text.
 
 In order: the vertex that was being compiled; the one whose query the message quotes; the one whose function stands in the
 Python traceback; the source whose files could not be read; else the sink whose query it was.
@@ -21,7 +21,7 @@ _LEAST = 4
 
 
 def vertex_of(error: BaseException, graph: JobGraph) -> str | None:
-    """None when nothing tells, as of a driver that could not reach its engine."""
+    """The vertex that an error came from; None when nothing shows it, as when a driver could not reach its engine."""
     if (compiled := getattr(error, "firesteel_vertex", None)) is not None:
         return str(compiled)
     sink: str | None = getattr(error, "firesteel_sink", None)

@@ -1,4 +1,4 @@
-"""Release the Spark session of an attempt whose driver did not do it: everything that it runs ends, and its id is spent."""
+"""Releases the Spark session of an attempt whose driver did not: all its work ends, and its id cannot be used again."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def main(args: dict[str, Any]) -> int:
         sessions = {session_id: EngineSession(spec.remote(session_id)) for session_id in ids}
         operations = [spec.ids.operation_id(sink.name) for sink in spec.graph.sinks]
         if not end_sessions(spec.engine, sessions, operations, quiet=args.get("quiet") or QUIET_SECONDS):
-            sys.stderr.write("jobs of the attempt run on after their session was released\n")
+            sys.stderr.write("jobs of the attempt are still running after their session was released\n")
             return 1
     return 0

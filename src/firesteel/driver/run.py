@@ -1,4 +1,4 @@
-"""One attempt, from its spec to its result, inside a driver process."""
+"""Runs one attempt, from its spec to its result, inside a driver process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TIDY_SECONDS = 10.0
 
 
 def take(args: dict[str, Any]) -> bool:
-    """Become the driver of the attempt. Before the process is confined: code of users cannot write what is written here."""
+    """Become the driver of the attempt, before the process is confined: user code cannot write what is written here."""
     me = ProcessIdentity.of(os.getpid())
     assert me is not None
     directory = AttemptDirectory(Path(args["directory"]))
@@ -66,7 +66,7 @@ def _spec_of(directory: AttemptDirectory) -> AttemptSpec:
 def main(args: dict[str, Any]) -> int:
     """After `take`."""
     directory = AttemptDirectory(Path(args["directory"]))
-    # A Ctrl-C reaches the whole terminal; what it means for a job is decided by the one who shows it.
+    # A Ctrl-C reaches the whole terminal; the command that shows the job decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = EventLog(directory.events)
     cancel = CancelSwitch()
@@ -88,7 +88,7 @@ def main(args: dict[str, Any]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """What a process has of the attempt that it is at."""
+    """What a process holds of its current attempt."""
 
     directory: AttemptDirectory
     log: EventLog
@@ -109,7 +109,7 @@ _WORK: list[_Work] = []
 
 
 def let_go() -> bool:
-    """After a `main` that gave 0: whether this process has nothing of the attempt any more, and can do another."""
+    """After a `main` that returned 0: whether this process has let go of the attempt and can run another."""
     work = _WORK.pop()
     work.over.set()
     if not work.directory.let_go():
@@ -139,7 +139,7 @@ def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -
             return there
         directory.write_result(result)
     log.emit("result", state=result.state.value, failure=result.failure.to_json() if result.failure else None)
-    with contextlib.suppress(ValueError):  # an attempt in a directory of another shape, which nobody listens for
+    with contextlib.suppress(ValueError):  # an attempt in a directory of another layout, which no node listens for
         ring(directory.jobs, directory.attempt)
     return result
 
@@ -202,7 +202,7 @@ def _end_work(
     """End what an attempt that fails or is cancelled has on its engine; what cannot be ended here is seen to later."""
     assert spec.engine is not None
     if compiled is None and isinstance(error, Exception) and not runs_user_code(spec.graph):
-        # Nothing was started but what the engine has just refused, and told us so: there is nothing to look for.
+        # The engine has just refused the only operation that was started: there is nothing to look for.
         with contextlib.suppress(Exception):
             session.release()
             directory.released_by_driver.touch(mode=0o600)
@@ -216,7 +216,9 @@ def _end_work(
         if end_sessions(spec.engine, {spec.ids.session_id: session}, operations):
             directory.released_by_driver.touch(mode=0o600)
         else:
-            sys.stderr.write("firesteel: jobs of this attempt do not end yet; the control plane sees to it\n")
+            sys.stderr.write(
+                "firesteel: Spark jobs of this attempt have not ended yet; the control plane will end them\n"
+            )
 
 
 def _sink_of(error: Exception) -> str:
@@ -262,7 +264,7 @@ def _run_session(spec: AttemptSpec, vertex: Interactive, log: EventLog, director
 
 @contextlib.contextmanager
 def _leaving_after(seconds: float, code: int) -> Iterator[None]:
-    """The process ends when these lines take longer."""
+    """End the process when the body takes longer than this."""
     limit = threading.Timer(seconds, os._exit, [code])
     limit.daemon = True
     limit.start()
@@ -285,7 +287,7 @@ def _watch_engine(engine: EngineRecord, work: _Work, job_id: str) -> None:
         hint = (
             f"; `firesteel logs --engine {job_id[:8]}` has the end of its log" if engine.spec.owner is not None else ""
         )
-        # The main thread may be about to tell of the same loss in better words, or just have finished.
+        # The main thread may be about to report the same loss in more detail, or may just have finished.
         if work.over.wait(0.3):
             return
         failure = Failure(

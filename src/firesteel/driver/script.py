@@ -1,4 +1,4 @@
-"""A plain PySpark program, run as if by `python program.py`, with a session that we choose."""
+"""Runs a plain PySpark program as `python program.py` would, with a session that we choose."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def _run(program: Script) -> None:
 
 
 def _accept_masters(builder: Any) -> None:
-    """Many programs name a master for running on a laptop; here the cluster is chosen already, and PySpark would refuse."""
+    """Ignore the master that many programs name for a laptop: the engine is already chosen, and PySpark would
+    refuse."""
 
     def master(self: Any, name: str) -> Any:
         sys.stderr.write(f"firesteel: master({name!r}) is ignored; the program runs on the engine it was given\n")
@@ -116,7 +117,7 @@ def _accept_masters(builder: Any) -> None:
 def _renew_session_after_stop(
     session_class: Any, spec: AttemptSpec, engine: EngineRecord, directory: AttemptDirectory
 ) -> None:
-    """A stopped session's id is spent for good; a program that makes another session gets the next derived id."""
+    """A stopped session's id can never be used again; a program that makes another session gets the next derived id."""
     original = session_class.stop
     count = 1
 

@@ -1,4 +1,4 @@
-"""Stopping a streaming driver gracefully: after the batch that it is at."""
+"""Stops a streaming driver gracefully, after its current batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from types import FrameType
 
 
 class StopSwitch:
-    """Who asks writes a file first and then sends SIGUSR1: the file is what counts, so a request that comes before there is
-    anything to stop is not lost. The parent of all drivers ignores the signal, and so do they until they can handle it."""
+    """A stop request. The caller writes a file and then sends SIGUSR1: the file is what counts, so a request that comes
+    before there is anything to stop is not lost. The parent of all drivers ignores the signal, and so do they until
+    they can handle it."""
 
     def __init__(self, request: Path) -> None:
         self._request = request

@@ -1,6 +1,6 @@
-"""What a streaming attempt tells before its queries start: what they go on from, and what keeps their state.
+"""Facts that a streaming attempt reports before its queries start: where they start from, and what keeps their state.
 
-Nothing depends on it but what is shown: the queries find all of this by themselves.
+They are only shown; nothing else depends on them, and the queries find all of this by themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streaming graphs: one query per sink, started and watched."""
+"""Runs streaming graphs: starts and watches one query per sink."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ DEFAULT_TRIGGER = "0 seconds"
 """As fast as batches finish, which is Spark's own default."""
 STOP_POLL_SECONDS = 0.05
 STOP_SECONDS = 60.0
-"""How long a stop waits for the batch that a query is at. One that takes longer is interrupted: what it has read is in its
-checkpoint and what it has written is not committed, so a later run of the same query does it again, as a whole."""
+"""How long a stop waits for the current batch of a query. One that takes longer is interrupted: what it has read is in
+its checkpoint and what it has written is not committed, so a later run of the same query does it again, as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
 
 
 def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph) -> bool:
-    """Make the checkpoints of a job that is to go on from a savepoint; False when an earlier attempt has done so.
+    """Make the checkpoints of a job that starts from a savepoint; False when an earlier attempt has done so.
 
     Raises:
         InvalidPipelineError: there is no savepoint, or it does not fit the job.
@@ -116,7 +116,7 @@ def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph) -> bool:
         allow_non_restored_state=wanted.allow_non_restored_state,
     )
     for sink in restored:
-        after = f"goes on after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"
+        after = f"continues after batch {sink.batch}" if sink.batch != checkpoints.NONE else "starts from nothing"
         log.emit("note", text=f"sink '{sink.name}' {after}" + (f"; {sink.note}" if sink.note else ""))
     return bool(restored)
 
@@ -144,10 +144,10 @@ def _release_outputs(spec: AttemptSpec) -> None:
 
 
 def refuse_live_outputs(spec: AttemptSpec) -> None:
-    """Before anything is changed there."""
+    """Refuse outputs that a running job writes to, before anything is changed there."""
     problems = [
         Problem(
-            f"'{output}' is written to by job {other}, which runs",
+            f"'{output}' is being written to by job {other}",
             "stop that job first, or give this one a path of its own",
             vertex=sink.name,
             field="path",
@@ -292,8 +292,8 @@ class _Watch:
             raise error
         if name in self._endless and not self.stopping:
             stopped = QueryStoppedError(
-                "its query was stopped on the engine, and not by this job: by code that has a session there, or because the "
-                "engine was told to end; its checkpoint is as it was"
+                "its query was stopped on the engine, but not by this job: either by code that has a session there, or "
+                "because the engine was told to end; its checkpoint is unchanged"
             )
             stopped.firesteel_sink = name
             raise stopped
@@ -307,7 +307,7 @@ class _Watch:
         self._log.emit("stopping")
 
     def _between_batches(self, name: str, query: Any) -> bool:
-        """Whether the batch that the query was at when the stop came is committed, or it was at none."""
+        """Whether the batch that was under way when the stop came is committed, or there was none."""
         if not query.status["isTriggerActive"] or _report(query) != self._at[name]:
             return True
         if time.monotonic() < self._stop_by:

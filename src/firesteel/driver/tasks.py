@@ -1,4 +1,4 @@
-"""What a driver process can be asked to do. Each task takes JSON arguments and gives the exit code."""
+"""The tasks that a driver process can be asked to run. Each takes JSON arguments and returns the exit code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TASKS: dict[str, Callable[[dict[str, Any]], int]] = {
 }
 
 TAKING: dict[str, Callable[[dict[str, Any]], bool]] = {"attempt": run.take}
-"""What a process does before it is confined to its task. False: the task is another process's, or nobody's any more."""
+"""What a process does before it is confined to its task. False: the task belongs to another process, or is obsolete."""
 
 _LET_GO: dict[str, Callable[[], bool]] = {"attempt": run.let_go, "errand": errands.let_go}
 
 
 def let_go(task: str) -> bool:
-    """After a task that ended with 0: whether this process is as if it had never done it, and may do another."""
+    """After a task that returned 0: whether this process is as if it had never run it, and may run another."""
     return _LET_GO[task]()

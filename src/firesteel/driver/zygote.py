@@ -46,7 +46,7 @@ _PREIMPORT = (
 
 def main(fd: int) -> None:
     with socket.socket(fileno=fd) as channel:
-        # A Ctrl-C in the terminal is for the one who talks to us; it decides what happens to whom.
+        # A Ctrl-C in the terminal is for the node that talks to us; it decides what happens to each driver.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Asks a streaming driver to stop; one that cannot handle it yet, or never will, must not die of it.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -85,7 +85,7 @@ class _Zygote:
                 else:
                     data = self._channel.recv(1 << 16)
                     if not data:
-                        return  # whoever asked for drivers is gone; the drivers are not, but for those that wait
+                        return  # the node that asked for drivers is gone; drivers keep running, except idle ones
                     buffer += data
                     *lines, buffer = buffer.split(b"\n")
                     for line in lines:

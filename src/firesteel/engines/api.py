@@ -1,4 +1,4 @@
-"""Spark's monitoring API of one engine, on its loopback port, behind the filter that wants a signed token."""
+"""Client of an engine's Spark monitoring API, on its loopback port, behind a filter that requires a signed token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EngineApi:
         self._application: str | None = None
 
     def version(self) -> str:
-        """Spark's version: the cheapest question that only a working engine answers."""
+        """Spark's version: the cheapest request that only a working engine answers."""
         found: str = self._fetch("version")["spark"]
         return found
 
@@ -41,7 +41,7 @@ class EngineApi:
             raise
 
     def kill_jobs(self, numbers: Collection[int]) -> None:
-        """Cancel Spark jobs, whoever started them. One that has ended already is none to kill."""
+        """Cancel Spark jobs, regardless of who started them. Jobs that have already ended are ignored."""
         # The form that a person would use, with the mark against forged requests that is in the page.
         form = self._page("GET", "/jobs/")
         mark = re.search(r'name="csrfToken" value="(\w+)"', form)

@@ -45,10 +45,10 @@ def local_cores(master: str) -> int:
 
 
 def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bool) -> dict[str, str]:
-    """Spark settings of an engine: ours underneath, the user's over them, and what must hold on top."""
+    """Spark settings of an engine: our defaults, then the user's settings, then those that must hold."""
     defaults = {
         "spark.app.name": f"firesteel-engine-{record.engine_id}",
-        # Hive's catalogue costs seconds at start; whoever has a metastore says so in spark.sql.catalogImplementation.
+        # Hive's catalogue costs seconds at start; users with a metastore set spark.sql.catalogImplementation.
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(work_dir / "warehouse"),
         "spark.local.dir": str(work_dir / "local"),
@@ -58,7 +58,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # `${env:NAME}` in somebody's query would show the engine's environment, and the engine is everybody's (S27).
+        # `${env:NAME}` in a query would show the engine's environment, and all owners may share the engine (S27).
         "spark.sql.variable.substitute": "false",
         # A query reads. Calling Java (`reflect`, `java_method`) and running programs (`TRANSFORM ... USING`) is off (S39).
         "spark.sql.restrictedMode.enabled": "true",
@@ -75,7 +75,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         "spark.driver.memory": record.spec.memory,
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(record.port),
-        # Fail on a port that somebody took meanwhile; a silent move to the next one would be found by nobody.
+        # Fail on a port that was taken meanwhile; an engine that silently moved to the next one would not be found.
         "spark.port.maxRetries": "0",
         # Work and sessions live until we end them, far beyond any failover (see decisions/0001).
         "spark.connect.execute.manager.detachedTimeout": "1d",
@@ -92,7 +92,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
     if ui:
         required |= {
             "spark.ui.port": str(record.ui_port),
-            # For jobs that an interrupt has missed (see spark.leftovers). Nobody gets that far without the key of the filter.
+            # For jobs that an interrupt has missed (see spark_connect.leftovers). This needs the key of the filter.
             "spark.ui.killEnabled": "true",
             "spark.ui.threadDumpsEnabled": "true",
             "spark.ui.filters": "org.apache.spark.ui.JWSFilter",
@@ -102,9 +102,9 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
 
 
 def authentication(master: str) -> dict[str, str]:
-    """Spark's own ports read Java objects of whoever connects, unless they ask for a secret first (S23: CVE-2020-9480).
+    """Spark's own ports read Java objects from any client, unless they require a secret first (S23: CVE-2020-9480).
 
-    In a process that runs its tasks itself, Spark makes a secret up; a cluster has one of its own, or none.
+    In a process that runs its tasks itself, Spark generates a secret; a cluster has one of its own, or none.
     """
     return {"spark.authenticate": "true"} if master.startswith("local") else {}
 
@@ -145,10 +145,10 @@ def submit_command(
     command = [
         str(java),
         f"-Xmx{spec.memory}",
-        # A JVM that ran out of memory is in no state to be trusted; it goes, and its jobs are tried elsewhere.
+        # A JVM that ran out of memory cannot be trusted; it ends, and its jobs are tried elsewhere.
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
-        # Native libraries are unpacked there and loaded from there: nobody else may have put something in their place.
+        # Native libraries are unpacked and loaded there: no other user may be able to replace them.
         f"-Djava.io.tmpdir={temporary}",
         *module_options,
         f"-Dlog4j2.configurationFile={log4j_file.as_uri()}",

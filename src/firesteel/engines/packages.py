@@ -1,7 +1,7 @@
 """Where Spark keeps the packages that it fetches (`spark.jars.packages`), in a sandbox.
 
-Ivy writes below its home also when it has everything. That of the user is for the user's own jobs; what another owner could
-replace there would run in the engines of all.
+Ivy writes below its home even when it has everything. The user's own Ivy home is for the user's own jobs; if other
+owners could replace files there, these would run in the engines of all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is written down about an engine, so that it can be found after the death of whoever started it.
+"""The record of an engine, by which it can be found after the process that started it has died.
 
 One private directory per engine: `engine.json` (this record), `pid` (written by the engine's own process before it becomes
-Java, so there is no moment at which an engine runs that nobody could find), `spark.properties`, `engine.log`.
+Java, so a running engine can always be found), `spark.properties`, `engine.log`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from firesteel.types import ANONYMOUS_USER
 
 RECORD = "engine.json"
 HOST = "host"
-"""File next to the record: which host the process is of. Apart, as earlier versions know all fields of a record."""
+"""File next to the record: the host of the process. It is separate because earlier versions know a fixed set of
+fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What kind of engine: two engines of one spec are interchangeable for a job."""
+    """The kind of an engine: two engines of one spec are interchangeable for a job."""
 
     master: str
     memory: str = "1g"
     spark: tuple[tuple[str, str], ...] = ()
     jvm_options: tuple[str, ...] = ()
     owner: str | None = None
-    """Whose jobs it is for, and nobody else's: its process, token, catalogue and directory are theirs. None: everybody's
-    (`engine.isolation: session`, or attached), or of nobody yet (a warm one)."""
+    """The owner whose jobs alone may use it: its process, token, catalogue and directory are theirs. None: all owners
+    (`engine.isolation: session`, or attached), or none assigned yet (a warm one)."""
 
     @property
     def attached(self) -> bool:
-        """Pointed to, not started by us."""
+        """Whether it is attached by its address, and not started by us."""
         return self.master.startswith("sc://")
 
 
@@ -130,7 +131,8 @@ class EngineDirectory:
         return dataclasses.replace(record, process=self.written_process(engine_id))
 
     def written_process(self, engine_id: str) -> ProcessIdentity | None:
-        """Who wrote the `pid` file: (pid, start) of the shell that became Java by exec, which keeps both."""
+        """The process that wrote the `pid` file: (pid, start) of the shell that became Java by exec, which keeps
+        both."""
         try:
             pid = int((self.home(engine_id) / "pid").read_text())
         except (FileNotFoundError, ValueError):

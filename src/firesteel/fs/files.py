@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 
 def private_dir(path: Path) -> Path:
-    """Make a directory, with its parents, that only its owner can enter; one that is there stays as it is."""
+    """Make a directory, with its parents, that only its owner can enter; an existing one stays as it is."""
     if not path.parent.exists():
         private_dir(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -68,7 +68,7 @@ class NotAPlainFileError(ValueError):
 
 
 def open_plain(path: str | Path, flags: int = 0, *, dir_fd: int | None = None) -> BinaryIO:
-    """A file, to be read. Never waits for one who writes to a pipe: the threads that look into files are everybody's (S24).
+    """Open a file for reading. Never waits for a pipe's writer: the threads that read files are shared by all (S24).
 
     Raises NotAPlainFileError, also for a link where `flags` have O_NOFOLLOW, or OSError when there is nothing that could be
     opened.
@@ -81,7 +81,7 @@ def open_plain(path: str | Path, flags: int = 0, *, dir_fd: int | None = None) -
         raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotAPlainFileError(f"{path} is no plain file")
+        raise NotAPlainFileError(f"{path} is not a plain file")
     return os.fdopen(fd, "rb")
 
 
@@ -105,7 +105,7 @@ def read_json(path: Path, *, foreign: bool = False) -> Any:
 
 
 def tail(path: Path, lines: int = 40, limit: int = 64 * 1024) -> str:
-    """The last lines of a log, up to `limit` bytes; none of a link, which a job can put in the place of its own."""
+    """The last lines of a log, up to `limit` bytes; empty for a link, which a job can put in place of its log."""
     try:
         with open_plain(path, os.O_NOFOLLOW) as f:
             size = f.seek(0, os.SEEK_END)

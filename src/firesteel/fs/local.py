@@ -34,7 +34,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except NotAPlainFileError as error:
-            raise OSError(errno.EINVAL, "is no plain file", path) from error
+            raise OSError(errno.EINVAL, "is not a plain file", path) from error
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -153,7 +153,7 @@ class LocalStore:
                     return
                 # The source is there, so the directory is not: an overwrite by another job removed it while empty.
                 self._sync(self._make_directory(os.path.dirname(move.target)))
-        raise FileNotFoundError(errno.ENOENT, "its directory is removed again and again", move.target)
+        raise FileNotFoundError(errno.ENOENT, "its directory keeps being removed", move.target)
 
     def remove(self, paths: Iterable[str]) -> None:
         changed = set()

@@ -1,4 +1,4 @@
-"""A lock between the processes of one machine, which goes with whoever holds it."""
+"""A lock between the processes of one machine, which is released when its holder ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def exclusively(lock: Path) -> Iterator[None]:
-    """Wait for the lock that the file `lock` stands for, and hold it. The file is made where it is missing, and stays."""
+    """Wait for the lock that the file `lock` stands for, and hold it. A missing file is created, and stays."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

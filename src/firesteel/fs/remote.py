@@ -181,7 +181,7 @@ class FsspecStore:
         while self._size(move.target) != move.size:
             if time.monotonic() > give_up:
                 raise TimeoutError(
-                    f"the copy of {move.source} to {move.target} is not complete; it is tried again later"
+                    f"the copy of {move.source} to {move.target} is not complete; it will be retried later"
                 )
             time.sleep(0.2)
 

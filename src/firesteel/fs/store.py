@@ -1,7 +1,7 @@
-"""What the commit of a file sink needs from a file system, and which file system a path means.
+"""The file system operations that the commit of a file sink needs, and the file system that a path stands for.
 
-`FileStore` is the whole seam: `LocalStore` and `FsspecStore` implement it, the protocol in `log` and `staged` is
-written against it. Paths are the store's own spelling (no scheme); the sink keeps the user's spelling for Spark.
+`FileStore` is the whole interface: `LocalStore` and `FsspecStore` implement it, and the protocol in `log` and `staged`
+is written against it. Paths are the store's own spelling (no scheme); the sink keeps the user's spelling for Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FileStore(Protocol):
     """Synchronous file operations. Each one is durable when it returns; none of the batch ones is atomic as a whole."""
 
     def kind(self, path: str) -> PathKind | None:
-        """What stands at `path`; None when nothing does."""
+        """The kind of the entry at `path`; None when there is none."""
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a small file; None when there is none."""
@@ -51,13 +51,13 @@ class FileStore(Protocol):
         """Make `path` hold `data`, whole or not at all, unless it exists. True when `path` now holds `data`."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Put `data` at `path`, whatever was there."""
+        """Put `data` at `path`, replacing any previous content."""
 
     def touch(self, path: str) -> None:
         """Make `path` an empty file, without a temporary beside it."""
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Carry out every move. A source that is gone is fine when its target has the size: somebody else did it.
+        """Carry out every move. A source that is gone is fine when its target has the size: another process did it.
 
         Raises:
             CommitConflictError: source and target are both missing.
@@ -75,9 +75,9 @@ class FileStore(Protocol):
 
 def lost(move: Move, size: int | None) -> CommitConflictError:
     """The error for a decided file that is neither staged nor in place."""
-    found = "is not there" if size is None else f"has {size} bytes"
+    found = "does not exist" if size is None else f"has {size} bytes"
     return CommitConflictError(
-        f"the staged file {move.source} is gone and {move.target} {found}, {move.size} bytes were committed: "
+        f"the staged file {move.source} is gone and {move.target} {found}, but {move.size} bytes were committed: "
         "something other than Firesteel removed or replaced it — restore the file, or delete the sink's directory "
         "under _firesteel and run the job again under a new id"
     )
@@ -97,7 +97,7 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """Which file system a path means to fsspec, and the path as that file system spells it."""
+    """The fsspec file system that a path stands for, and the path as that file system spells it."""
 
     protocol: str
     root: str
@@ -117,7 +117,7 @@ def locate(path: str, vertex: str, options: Mapping[str, Any]) -> FileLocation:
     if not separator:
         local = path.removeprefix("file:")
         if not local.startswith("/"):
-            fix = "write the full path: Spark may run in another directory"
+            fix = "use an absolute path: Spark may run in another directory"
             raise InvalidPipelineError([Problem(f"'{path}' is not absolute", fix, vertex=vertex, field="path")])
         return FileLocation("file", local.rstrip("/"))
     if scheme == "file":
@@ -136,7 +136,7 @@ def locate(path: str, vertex: str, options: Mapping[str, Any]) -> FileLocation:
         root = f"{authority}/{inside}".rstrip("/")
         return FileLocation(_OBJECT_STORES[scheme], f"/{root}" if scheme == "memory" else root, given)
     fix = "use a local path, hdfs, s3a, gs or abfss, or set delivery: at-least-once"
-    message = f"no exactly-once commit is known for '{scheme}://'"
+    message = f"exactly-once delivery is not supported for '{scheme}://'"
     raise InvalidPipelineError([Problem(message, fix, vertex=vertex, field="path")])
 
 
@@ -169,7 +169,7 @@ def open_store(location: FileLocation) -> FileStore:
         fs = file_system(location.protocol, **location.options)
     except (ImportError, OSError) as e:
         fix = _FIXES.get(location.protocol, "install its fsspec client")
-        raise EnvironmentNotReadyError(f"a sink on {location.protocol}:// cannot be opened: {e} — {fix}") from e
+        raise EnvironmentNotReadyError(f"cannot open a sink on {location.protocol}://: {e} — {fix}") from e
     return FsspecStore(
         fs,
         renames=location.protocol in _HDFS,

@@ -1,1 +1,1 @@
-"""What a process that runs code of users may touch: rules (pure), Landlock that keeps them, and who gets which."""
+"""What a process that runs user code may touch: the rules (pure), Landlock, which enforces them, and who gets which."""

@@ -1,6 +1,6 @@
-"""Enter a sandbox and become another program: `python -I -S become.py '<sandbox as JSON>' program arguments...`
+"""Enters a sandbox and becomes another program: `python -I -S become.py '<sandbox as JSON>' program arguments...`
 
-The process stays the same, so whoever noted its pid has the pid of the program.
+The process stays the same, so a pid that was recorded before is the pid of the program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Landlock, Linux's sandbox for those who are not root: a process gives up rights, for itself and all that it starts, for good.
+"""Landlock, Linux's sandbox for unprivileged processes: a process permanently gives up rights for itself and its
+children.
 
-Three system calls, without a library. What a domain may not touch is refused whoever its user is, root included. A process in
-a domain can neither trace processes outside (read their memory, environment or open files through /proc) nor, from version 6
-on, send them signals or connect to their abstract sockets.
+Three system calls, without a library. What a domain may not touch is refused to every user, including root. A process
+in a domain can neither trace processes outside (read their memory, environment or open files through /proc) nor, from
+version 6 on, send them signals or connect to their abstract sockets.
 
 Not restricted by it: looking at what a file is (stat), changing its mode, owner or times, and connecting to a socket that is a
 file. Imported before a JVM is started: light parts of the standard library only.
@@ -40,13 +41,14 @@ _RIGHTS = {LIST: _READ_DIR, READ: _EXECUTE | _READ_FILE | _READ_DIR}
 
 _DROP_FROM_BOUNDING_SET = 24
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
-"""Of root: to change owners and modes of files, to be let through by modes, to become other users, low ports. Without the
-others it cannot load code into the kernel, read its memory, or that of others past Landlock."""
+"""The capabilities that root keeps: to change owners and modes of files, to override modes, to become other users, low
+ports. Without the others it cannot load code into the kernel, read its memory, or that of other processes past
+Landlock."""
 _LAST_CAPABILITY = 40
 
 
 class SandboxError(OSError):
-    """A sandbox could not be entered; the process must not go on."""
+    """A sandbox could not be entered; the process must not continue."""
 
 
 def version() -> int:
@@ -60,7 +62,7 @@ def version() -> int:
 
 
 def enter(sandbox: Sandbox) -> None:
-    """Restrict this process, which must have one thread, to `sandbox`. Raises SandboxError when that cannot be.
+    """Restrict this process, which must have one thread, to `sandbox`. Raises SandboxError when that is impossible.
 
     With a user of its own it becomes that user, and is restricted as well where the kernel can do it.
     """
@@ -80,14 +82,14 @@ def enter(sandbox: Sandbox) -> None:
 
 
 def make_ruleset(sandbox: Sandbox) -> int:
-    """A descriptor of the files of `sandbox`, for as many threads as like."""
+    """A ruleset descriptor for the files of `sandbox`, which any number of threads can use."""
     with _told():
         return _ruleset(sandbox, scopes=False)
 
 
 def enter_with_this_thread(ruleset: int) -> None:
-    """Restrict the calling thread, and those that it starts, to what `make_ruleset` was given. The process is as free as
-    before, so this keeps code of ours to what it is meant for; it does not keep code of others."""
+    """Restrict the calling thread, and those that it starts, to what `make_ruleset` was given. The process itself is
+    not restricted, so this confines our own code to its purpose; it does not confine user code."""
     with _told():
         _restrict(ruleset)
 
@@ -97,7 +99,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SandboxError(error.errno, f"the sandbox cannot be entered: {error.strerror}") from error
+        raise SandboxError(error.errno, f"cannot enter the sandbox: {error.strerror}") from error
 
 
 def _ruleset(sandbox: Sandbox, *, scopes: bool) -> int:
@@ -123,7 +125,7 @@ def _create_ruleset(*, scopes: bool) -> int:
 
 
 def entries(path: str) -> list[str]:
-    """The names in a directory; none when it is not to be read."""
+    """The names in a directory; none when it cannot be read."""
     try:
         return os.listdir(path)
     except OSError:
@@ -131,7 +133,7 @@ def entries(path: str) -> list[str]:
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
-    """What is not there, or is a link to somewhere else, needs no rule."""
+    """Add a rule for a path; one that does not exist, or is a link to another place, needs none."""
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -146,7 +148,7 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Root without the means to get around Landlock. Others have none that could be dropped."""
+    """Take from root the means to get around Landlock. Other users have none that could be dropped."""
     if os.geteuid() != 0:
         return
     for number in range(_LAST_CAPABILITY + 1):

@@ -1,8 +1,8 @@
-"""Who may touch what: the sandbox of an engine, of a driver, and of a task that opens what a caller names.
+"""The sandbox policy: what an engine, a driver, and a task that opens caller-named paths may touch.
 
-There are two kinds of owners. The user who runs the node could open any file of it by hand, so their jobs may too; processes of
-the node and of other owners stay out of their reach. Jobs of others may use what an admin lists, and what programs need. An
-engine that all owners share may use the machine, but for what is the node's.
+There are two kinds of owners. The user who runs the node could open any of its files anyway, so their jobs may too;
+processes of the node and of other owners stay out of their reach. Jobs of others may use what an admin lists, and what
+programs need. An engine that all owners share may use the machine, except for the node's own files.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _DEVICES = tuple(
 _KERNEL = ("/proc", "/sys")
 _PROGRAMS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/opt", "/etc", "/nix/store", "/gnu/store")
 _NAME_SERVICE = ("/etc/resolv.conf", "/etc/localtime")
-"""Often links to places that are not among the programs."""
+"""Paths that are often links to places outside the program directories."""
 _SECRETS_OF_ROOT = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssl/private")
-"""Their modes keep others from them; root is kept from them by this."""
+"""Files that their modes protect from other users; this protects them from root."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxPolicy:
     user: str
-    """Who runs the node."""
+    """The user who runs the node."""
     hidden: tuple[str, ...]
     """The files of the node, of all owners and of the system that no job may touch. Real paths, as all paths here."""
     programs: tuple[str, ...]
     """Python, Java and Spark, where they are outside of the usual places."""
     caches: tuple[str, ...] = ()
-    """Of the node, for all to read."""
+    """Files of the node that all may read."""
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
-    """Where an admin says that the data of all owners are."""
+    """Where, according to an admin, the data of all owners are."""
     checkpoints: str | None = None
     savepoints: str | None = None
     """The directories of all owners; None where they are on no file system of this machine."""
@@ -110,7 +110,7 @@ class SandboxPolicy:
         return self._lent(sandbox)
 
     def private_temporary(self, owner: str | None) -> bool:
-        """Whether the usual directory for temporary files is not for this owner."""
+        """Whether this owner may not use the usual directory for temporary files."""
         if owner is None:
             return any(h.startswith(f"{self.temporary}/") or h == self.temporary for h in self.hidden)
         return not self.trusts(owner)
@@ -127,7 +127,7 @@ class SandboxPolicy:
         return tuple(str(p) for p in there)
 
     def _lent(self, sandbox: Sandbox) -> Sandbox:
-        """The sandbox, for whose user there is now a way to all that is granted among the files of the node."""
+        """The sandbox, after its user was given access to all that is granted among the files of the node."""
         if sandbox.user is not None:
             for path in (*sandbox.shown, *sandbox.own):
                 open_ways(self.node, path)

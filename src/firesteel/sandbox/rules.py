@@ -1,8 +1,9 @@
-"""Which files a sandboxed process may touch, as grants of hierarchies: a pure function of a `Sandbox` and of listings.
+"""Computes which files a sandboxed process may touch, as grants of hierarchies, from a `Sandbox` and directory
+listings. Pure.
 
-Landlock grants; it cannot take away. So "all of this, but not that" becomes grants of everything beside the way that leads from
-`this` down to `that`. What is made later in a directory on that way is beside it too, and was not there to be granted: it is
-for processes that start after it.
+Landlock can only grant, not take away. So "all of this, but not that" becomes grants of everything beside the path that
+leads from `this` down to `that`. What is created later in a directory on that path could not be granted: only processes
+that start after it can use it.
 
 Imported before a JVM is started, by a Python without site-packages: nothing but light parts of the standard library.
 """
@@ -16,14 +17,14 @@ from typing import Any, NamedTuple
 from firesteel.sandbox.users import OsUser
 
 LIST = 1
-"""See the names in directories."""
+"""The process may list directories."""
 READ = 3
-"""And read and execute files."""
+"""It may also read and execute files."""
 WRITE = 7
-"""And change all of it."""
+"""It may also change everything."""
 
 MOST_ENTRIES = 20_000
-"""In one directory on the way; what is beyond stays closed."""
+"""It may list one directory on the path; what is below stays closed."""
 
 
 class Sandbox(NamedTuple):
@@ -32,15 +33,15 @@ class Sandbox(NamedTuple):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Neither, also where `read` or `write` contain it."""
+    """Neither readable nor writable, even where `read` or `write` contain it."""
     shown: tuple[str, ...] = ()
-    """Readable all the same."""
+    """Readable even below what is hidden."""
     own: tuple[str, ...] = ()
-    """Writable all the same."""
+    """Writable even below what is hidden."""
     names: bool = False
     """Whether directories on the way to what is hidden can be listed. Names beneath them are then seen too, hidden or not."""
     user: OsUser | None = None
-    """Who the process becomes as well; None: it stays who it is."""
+    """The user that the process becomes as well; None: it keeps its user."""
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()

@@ -1,7 +1,7 @@
-"""Code of ours that opens what a caller names, in a thread that can open nothing else.
+"""Opens paths that a caller names in a thread that can open nothing else.
 
-A driver that goes from job to job runs no code of users, and must reach the files of each of its jobs. What it must not do is
-follow a path, or a link that somebody put there meanwhile, to where the owner of the job may not go.
+A driver that runs one job after another runs no user code, and must reach the files of each of its jobs. It must not
+follow a path, or a link that was put there meanwhile, to where the owner of the job may not go.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST_RULESETS = 32
 
 
 class _Rulesets:
-    """Those that were made, until an entry comes or goes next to what they hide: making one takes a millisecond or more."""
+    """Caches rulesets until an entry is added or removed next to what they hide: making one takes a millisecond or
+    more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +32,7 @@ class _Rulesets:
 
     @contextlib.contextmanager
     def ruleset(self, sandbox: Sandbox) -> Iterator[int]:
-        """Of the caller's own: another one may let go of that which is kept meanwhile."""
+        """A descriptor of the caller's own: the cached one may be closed meanwhile."""
         with self._lock:
             stamp = [(s.st_ino, s.st_mtime_ns) for way in ways(sandbox) if (s := _status(way)) is not None]
             kept = self._made.get(sandbox)
@@ -71,7 +72,7 @@ def _enter(sandbox: Sandbox) -> None:
 
 
 def confined(sandbox: Sandbox | None, function: Callable[[], T]) -> T:
-    """What `function` returns or raises, called within `sandbox`; None: called as it is."""
+    """What `function` returns or raises, called within `sandbox`; None: called without one."""
     if sandbox is None:
         return function()
     returned: list[T] = []

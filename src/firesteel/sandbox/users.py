@@ -1,8 +1,8 @@
-"""Operating-system users of owners: who an owner is to the kernel, and becoming that user for good.
+"""Operating-system users of owners: finds the user of an owner, and permanently becomes that user.
 
-Where the node runs as root (`security.sandbox: user`). The kernel then keeps owners apart by what it always did: the user ids
-of processes and the modes of files. Directories on the way to an owner's files can be entered by all and listed by nobody;
-what is an owner's own belongs to that user alone.
+This is for nodes that run as root (`security.sandbox: user`). The kernel then keeps owners apart by its usual means:
+the user ids of processes and the modes of files. Directories on the path to an owner's files can be entered but not
+listed by other users; an owner's own files belong to that user alone.
 
 Imported before a JVM is started: light parts of the standard library only.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 LEAST_UID = 1000
-"""Below are the accounts of the system; a job runs as one of them only if an admin says so."""
+"""User ids below this are system accounts; a job runs as one of them only if an admin says so."""
 WAY = 0o711
 _OTHERS = 0o077
 _CALLS = {  # setgroups, setresgid, setresuid
@@ -57,11 +57,11 @@ def user_of(owner: str, mapped: Mapping[str, str], lookup: Callable[[str], pwd.s
         entry = lookup(name)
     except (KeyError, ValueError):  # the second: a name with a zero byte
         raise NoUserError(
-            f"owner {owner} has no user on this machine, and security.sandbox is user: run `useradd --create-home {name}`, "
-            f"or name another user with security.sandbox.users: {owner}=USER"
+            f"owner {owner} has no user on this machine, but security.sandbox is user: run `useradd --create-home "
+            f"{name}`, or name another user with security.sandbox.users: {owner}=USER"
         ) from None
     if entry.pw_uid == 0 or (entry.pw_uid < LEAST_UID and owner not in mapped):
-        kind = "root" if entry.pw_uid == 0 else f"an account of the system (uid {entry.pw_uid})"
+        kind = "root" if entry.pw_uid == 0 else f"a system account (uid {entry.pw_uid})"
         raise NoUserError(
             f"jobs of owner {owner} cannot run as user {name}, which is {kind}: name another user with "
             f"security.sandbox.users: {owner}=USER"
@@ -81,7 +81,7 @@ def become_with_this_thread(user: OsUser) -> None:
     """As `become`, for the calling thread only: Linux has users by thread, and only the C library by process."""
     calls = _CALLS.get(platform.machine())
     if calls is None:
-        raise OSError(errno.ENOSYS, f"a thread cannot change its user on {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"threads cannot change their user on {platform.machine()}")
     setgroups, setresgid, setresuid = calls
     groups = os.getgrouplist(user.name, user.gid)
     _call(setgroups, len(groups), (ctypes.c_uint32 * len(groups))(*groups))
@@ -121,7 +121,8 @@ def open_ways(roots: Iterable[str], path: str) -> None:
 
 
 def enterable(directory: str) -> None:
-    """What is in it, and was kept from others by the directory alone, is kept from them by its own mode from here on."""
+    """Let others enter a directory. What it contains was protected by the directory, and is now protected by its own
+    mode."""
     mode = stat.S_IMODE(os.lstat(directory).st_mode)
     if mode == WAY:
         return
@@ -148,7 +149,7 @@ def closed_way(path: str) -> str | None:
         try:
             mode = os.stat(directory).st_mode
         except OSError:
-            return None  # whoever needs it says so
+            return None  # reported by the code that needs it
         if stat.S_ISDIR(mode) and not mode & stat.S_IXOTH:
             return directory
     return None
