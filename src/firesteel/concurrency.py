@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 class OwnedTasks:
-    """The background tasks of one component: closing it ends them all, and an unexpected error of one is told.
+    """The background tasks of one component: closing it ends them all, and unexpected errors are reported.
 
-    A task that ends with an error which nobody awaits would be lost in silence; here it goes to `on_error`.
+    The error of a task that is never awaited would be lost in silence; here it goes to `on_error`.
     """
 
     def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
@@ -77,7 +77,7 @@ class Backoff:
 
 
 RETRIES = Backoff(0.2, 5.0)
-"""For what may be away for a moment."""
+"""For services that may be unavailable for a moment."""
 
 
 async def retry(

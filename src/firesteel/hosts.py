@@ -1,7 +1,7 @@
-"""Which host something runs on: a process that is not seen here is dead only if it was a process of this host.
+"""Identifies hosts: a process that cannot be seen here is dead only if it was a process of this host.
 
 Drivers and engines are processes of the host whose leader started them. A node of another host sees neither them nor, with a
-data directory of its own, their files. What it does not see it must not take for gone.
+data directory of its own, their files. It must not take for gone what it cannot see.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Host:
 
     name: str
     machine: str
-    """Survives a reboot; of the machine, or of the container's image."""
+    """The id of the machine, or of the container's image. Survives a reboot."""
     boot: str
-    """One run of one kernel, which all containers of a machine share."""
+    """The id of one run of one kernel, which all containers of a machine share."""
 
     def __str__(self) -> str:
         return f"{self.name}/{self.machine}/{self.boot}"
 
     @staticmethod
     def parse(text: str) -> Host | None:
-        """None when nothing was noted, or it makes no sense: then nobody knows, and what is seen here decides."""
+        """The host in a record; None when none was recorded, or it is malformed: then what is seen here decides."""
         parts = text.split("/")
         return Host(*parts) if len(parts) == 3 and parts[0] else None
 
@@ -41,12 +41,13 @@ class Host:
         """Whether a process of this host may live without being seen from `here`.
 
         Args:
-            seen: There is something here by which to tell whether the process lives, if it is one of our kernel's: the
-                process itself, or its files, as the locks on them are seen from other containers too.
+            seen: Whether this node could tell that the process lives if it ran on this kernel: from the process itself,
+            or
+                from the locks on its files, which other containers see too.
         """
         if self.boot and self.boot == here.boot:
             return not (seen or self.name == here.name)
-        # Of an earlier boot of this machine nothing is left.
+        # No process survives from an earlier boot of this machine.
         return (self.name, self.machine) != (here.name, here.machine)
 
 
@@ -54,14 +55,14 @@ class Host:
 class Whereabouts:
     """Tells what runs here from what runs elsewhere.
 
-    `lost`: names of hosts that somebody vouches for being gone for good, with all that ran there.
+    `lost`: names of hosts that an operator has declared gone for good, with all that ran there.
     """
 
     here: Host
     lost: frozenset[str] = frozenset()
 
     def elsewhere(self, noted: str, *, seen: bool) -> Host | None:
-        """The other host that was noted, when what runs there cannot be seen from here. See Host.is_elsewhere."""
+        """The recorded host, when it is another one whose processes cannot be seen from here. See Host.is_elsewhere."""
         host = Host.parse(noted)
         if host is None or host.name in self.lost or not host.is_elsewhere(self.here, seen=seen):
             return None
@@ -93,7 +94,7 @@ def _boot_id() -> str:
 
 
 def this_user() -> str:
-    """Who runs this process; jobs that the command submits to its own cluster are theirs."""
+    """The user who runs this process, and who owns the jobs that the command submits to its own cluster."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container that runs under a user id without an account

@@ -1,4 +1,4 @@
-"""Processes that outlive their parent: naming them so that a pid that was used again is never mistaken for them."""
+"""Identifies processes that outlive their parent, so that a reused pid is never mistaken for them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ProcessIdentity:
         try:
             return _start_mark(self.pid) == self.started
         except OSError:
-            # No descriptor left to look with, for example (F24). Who takes a live process for a dead one does worse
-            # things than who waits for a dead one.
+            # No descriptor left to look with, for example (F24). Taking a live process for dead does more harm than
+            # waiting for a dead one.
             return _exists(self.pid)
 
     def cpu_seconds(self) -> float | None:
-        """Processor time that it has used so far; None when it is gone, or the system does not tell."""
+        """Processor time that it has used so far; None when it is gone, or the system does not report it."""
         try:
             fields = (_PROC / str(self.pid) / "stat").read_text().rpartition(")")[2].split()
             used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -72,7 +72,7 @@ class ProcessIdentity:
 def end(process: ProcessIdentity, *, grace: float) -> bool:
     """End a process and its group gracefully, then surely. True when SIGTERM was enough.
 
-    Who belongs to the group is noted while its leader lives: afterwards the number may be somebody else's.
+    The members of the group are noted while its leader lives: afterwards the number may belong to another group.
     """
     members = group_of(process)
     clean = not process.signal(signal.SIGTERM) or process.wait(grace)

@@ -149,8 +149,8 @@ def test_size_is_counted_and_not_believed(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as z:
         assert z.getinfo("bomb").file_size == 10
     assert "unpacks to more than" in refused(path)
-    assert "says wrongly how large" in refused(raw_zip(tmp_path / "b.zip", raw_member(b"x", b"content", size=3)))
-    assert "says wrongly how large" in refused(raw_zip(tmp_path / "c.zip", raw_member(b"x", b"content", size=30)))
+    assert "states a wrong size" in refused(raw_zip(tmp_path / "b.zip", raw_member(b"x", b"content", size=3)))
+    assert "states a wrong size" in refused(raw_zip(tmp_path / "c.zip", raw_member(b"x", b"content", size=30)))
 
 
 def test_many_members_are_counted_and_not_all_read(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_many_members_are_counted_and_not_all_read(tmp_path: Path) -> None:
     members = [raw_member(b"%d" % n, b"", method=0) for n in range(300)]
     assert "more than 100 members" in refused(raw_zip(tmp_path / "a.zip", *members), entries=100)
     assert "directory that is shorter" in refused(raw_zip(tmp_path / "b.zip", *members, count=50), entries=100)
-    assert "not where it should be" in refused(raw_zip(tmp_path / "c.zip", *members, count=60_000), entries=100_000)
+    assert "is missing" in refused(raw_zip(tmp_path / "c.zip", *members, count=60_000), entries=100_000)
 
 
 def test_members_that_share_their_bytes(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_members_that_share_their_bytes(tmp_path: Path) -> None:
     second = raw.rindex(b"PK\1\2")
     raw[second + 42 : second + 46] = struct.pack("<L", 0)
     (tmp_path / "a.zip").write_bytes(raw)
-    assert "lie in one another" in refused(tmp_path / "a.zip")
+    assert "overlapping members" in refused(tmp_path / "a.zip")
 
 
 def nested(depth: int, content: bytes = b"x") -> bytes:
@@ -186,7 +186,7 @@ def test_archives_in_archives(tmp_path: Path) -> None:
     path.write_bytes(nested(1 + MAX_NESTING))
     assert check(path).entries == 1 + MAX_NESTING
     path.write_bytes(nested(2 + MAX_NESTING))
-    assert "archives inside archives" in refused(path)
+    assert "nests archives too deeply" in refused(path)
 
 
 def test_inner_archives_count(tmp_path: Path) -> None:
@@ -271,11 +271,11 @@ def test_all_that_is_wrong_is_said_at_once_up_to_a_limit(tmp_path: Path) -> None
 
 def test_member_with_two_names(tmp_path: Path) -> None:
     path = raw_zip(tmp_path / "a.zip", raw_member(b"good.py", b"x", other_name=1))
-    assert "one thing in its directory and another in its place" in refused(path)
+    assert "name in the directory differs" in refused(path)
     extra = struct.pack("<2HBL", 0x7075, 5 + 7, 1, zlib.crc32(b"good.py")) + b"../evil"
     info = zipfile.ZipInfo("good.py")
     info.extra = extra
-    assert "by two names" in refused(zipped(tmp_path / "b.zip", (info, b"x")))
+    assert "with two names" in refused(zipped(tmp_path / "b.zip", (info, b"x")))
     info.extra = extra.replace(b"../evil", b"good.py")
     assert check(zipped(tmp_path / "c.zip", (info, b"x"))).entries == 1
 
@@ -292,7 +292,7 @@ def test_data_behind_the_data(tmp_path: Path) -> None:
     packed = deflater.compress(b"content") + deflater.flush()
     for junk in (b"!", b"!" * 200_000):
         path = raw_zip(tmp_path / "a.zip", raw_member(b"x", b"content", packed=packed + junk))
-        assert "something behind the data" in refused(path)
+        assert "extra data after" in refused(path)
     assert "it was cut off" in refused(raw_zip(tmp_path / "b.zip", raw_member(b"x", b"content", packed=packed[:-1])))
     assert "is damaged" in refused(raw_zip(tmp_path / "c.zip", raw_member(b"x", b"content", packed=b"\xff" * 20)))
 
@@ -300,12 +300,12 @@ def test_data_behind_the_data(tmp_path: Path) -> None:
 def test_content_that_has_another_checksum(tmp_path: Path) -> None:
     raw = zipped(tmp_path / "a.zip", ("x", b"content"), method=zipfile.ZIP_STORED).read_bytes()
     (tmp_path / "a.zip").write_bytes(raw.replace(b"content", b"cOntent"))
-    assert "'x': the checksum is another one" in refused(tmp_path / "a.zip")
+    assert "'x': the checksum does not match" in refused(tmp_path / "a.zip")
 
 
 def test_something_behind_the_archive(tmp_path: Path) -> None:
     path = raw_zip(tmp_path / "a.zip", raw_member(b"x", b"x"), tail=b"junk")
-    assert "goes on behind its end" in refused(path)
+    assert "extra data after its end" in refused(path)
     inner = raw_zip(tmp_path / "inner.zip", raw_member(b"../evil", b"x")).read_bytes()
     hidden = raw_zip(tmp_path / "b.zip", raw_member(b"x", b"x"), comment=inner)
     assert "'../evil'" in refused(hidden)  # as Python sees it: the last archive counts

@@ -91,7 +91,7 @@ def test_a_module_that_is_no_python_does_not_matter(tmp_path: Path) -> None:
 def test_an_archive_that_is_none_is_told(tmp_path: Path) -> None:
     file = tmp_path / "a.zip"
     file.write_bytes(b"PK\x03\x04 no")
-    with pytest.raises(InvalidPipelineError, match=r"a\.zip.*cannot be read"):
+    with pytest.raises(InvalidPipelineError, match=r"a\.zip.*cannot read"):
         analyse_script(file)
 
 

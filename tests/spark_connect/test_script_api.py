@@ -270,7 +270,7 @@ class TestUnreadable:
         assert (second.file, second.line) == (str(tmp_path / "two.py"), 1)
 
     def test_missing_script(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidPipelineError, match=r"job\.py: the script cannot be read: No such file"):
+        with pytest.raises(InvalidPipelineError, match=r"job\.py: cannot read the script: No such file"):
             analyse_script(tmp_path / "job.py")
 
     @pytest.mark.parametrize("content", [b"\x00\x01", b"x = '\xff\xfe'"])

@@ -1,4 +1,5 @@
-"""How much each owner keeps and is bringing in. Lives on the event loop: no step here waits between look and change."""
+"""How much each owner has stored and is uploading. Lives on the event loop: no step waits between a check and its
+change."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from firesteel.blob.keys import BlobKey
 from firesteel.errors import QuotaExceededError
 
 BLOCK = 4096
-"""What a file takes at least: a million files of one byte are not free (S24)."""
+"""The least that a file counts for: a million files of one byte are not free (S24)."""
 
 
 def cost(size: int) -> int:
@@ -24,12 +25,12 @@ class Account:
         self.underway = 0
         self.reservations = 0
         self.again: set[BlobKey] = set()
-        """What is being uploaded although the owner has it."""
+        """Files that are being uploaded although the owner already has them."""
         self._quota = quota
 
     def reserve(self, expected: BlobKey | None) -> Reservation:
-        """For one upload. Whoever sends again what it has pays nothing for it, one upload at a time (or it could fill
-        the disk with many at once)."""
+        """Reserve quota for one upload. Sending a file again costs nothing, one upload at a time (or an owner could
+        fill the disk with many at once)."""
         if expected is None or expected in self.again or expected not in self._costs:
             return Reservation(self)
         return Reservation(self, expected, self._costs[expected])
@@ -58,7 +59,7 @@ class Reservation:
         self._account = account
         self._known = known
         self._free = free
-        """How much may still come that is counted already."""
+        """How many more bytes are already counted."""
         self._held = 0
 
     def __enter__(self) -> Reservation:
@@ -77,7 +78,7 @@ class Reservation:
             self._account.again.discard(self._known)
 
     def grow(self, count: int) -> None:
-        """Raises QuotaExceededError, and then nothing more is held than before."""
+        """Reserve more. Raises QuotaExceededError, after which no more is held than before."""
         free = min(count, self._free)
         self._account.grow(count - free)
         self._free -= free
@@ -113,5 +114,5 @@ class Accounts:
             account.drop(key)
 
     def forget(self) -> None:
-        """Read from disk again what nobody is just changing: another process may have put or removed files."""
+        """Drop the accounts that are not being changed, to read them again: another process may have changed files."""
         self._open = {mark: account for mark, account in self._open.items() if account.reservations}

@@ -1,7 +1,7 @@
-"""Whether a zip or a wheel is fit to be unpacked on machines that are not the sender's (S24, S5, S6).
+"""Checks whether a zip or a wheel is safe to unpack on machines that are not the sender's (S24, S5, S6).
 
-An archive is believed in nothing that can be seen: each member is unpacked here, to nowhere, and counted. What stands in
-its headers may lie, and not every program that unpacks it stops where they say.
+Nothing that an archive claims and that can be checked is trusted: each member is unpacked here, to nowhere, and
+counted. Its headers may lie, and not every program that unpacks it stops where they say.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_NAME = 1024
 _SHOWN = 20
 _READ = 1 << 16
 _SMALL = 1 << 20
-"""Whatever unpacks to less than this is no bomb, however well it was packed."""
+"""An archive that unpacks to less than this is no bomb, whatever its ratio."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -80,12 +80,13 @@ class _Budget:
 
 
 def check_zip(path: Path, *, max_entries: int, max_total: int, max_ratio: float) -> ZipContents:
-    """Read an archive to its end and say what is in it. Blocks, for a thread; needs little memory whatever it is given.
+    """Read an archive to its end and say what is in it. Blocks, so call it in a thread; needs little memory for any
+    input.
 
     Refused are: what is no zip or can be understood in two ways; more members, more bytes or a higher ratio than allowed,
     counted by unpacking, over all archives in the archive; archives nested deeper than any use has; members with absolute
     names, `..`, backslashes or control characters, two of one name, links and other things that are neither file nor
-    directory, members that share bytes, and those that are encrypted or packed in a way that not everybody unpacks.
+    directory, members that share bytes, and those that are encrypted or use an uncommon compression method.
 
     Raises:
         InvalidRequestError: Names the members and what is wrong with them.
@@ -98,7 +99,7 @@ def check_zip(path: Path, *, max_entries: int, max_total: int, max_ratio: float)
     except _Bomb as bomb:
         problems.append(bomb.problem)
     except BadZipError as error:
-        problems.append(Problem(f"the archive {error}", "make it again with a usual zip program, and upload that"))
+        problems.append(Problem(f"the archive {error}", "create it again with a common zip program, and upload that"))
     if problems:
         raise InvalidRequestError(problems[:_SHOWN])
     return ZipContents(budget.entries, budget.total)
@@ -140,7 +141,7 @@ def _bad_name(name: str) -> str:
     if len(parts) > MAX_DEPTH:
         return f"lies more than {MAX_DEPTH} directories deep"
     if any(part in ("", ".", "..") for part in parts):
-        return "has a name that leads elsewhere ('..', '.' or nothing between slashes)"
+        return "has a name with '..', '.' or an empty part between slashes"
     return ""
 
 
@@ -149,7 +150,7 @@ def _refuse_overlaps(found: list[Member]) -> None:
     end = 0
     for member in sorted(found, key=lambda m: m.header):
         if member.header < end:
-            raise BadZipError(f"has members that lie in one another ({_shown(member.name)})")
+            raise BadZipError(f"has overlapping members ({_shown(member.name)})")
         end = member.start + member.packed
 
 
@@ -161,7 +162,11 @@ def _unpack(file: BinaryIO, member: Member, budget: _Budget, nesting: int) -> No
             pass
         return
     if nesting == MAX_NESTING:
-        raise _Bomb(Problem(f"the archive has archives inside archives, at {_shown(member.name)}", "pack it flat"))
+        raise _Bomb(
+            Problem(
+                f"the archive nests archives too deeply, at {_shown(member.name)}", "pack it without nested archives"
+            )
+        )
     with tempfile.TemporaryFile() as inner:
         inner.write(first)
         for piece in pieces:
@@ -169,7 +174,7 @@ def _unpack(file: BinaryIO, member: Member, budget: _Budget, nesting: int) -> No
         try:
             _check(inner, budget, [], nesting + 1)
         except BadZipError:
-            pass  # only begins like one: nobody unpacks it further
+            pass  # only begins like one: no program unpacks it further
 
 
 def _counted(file: BinaryIO, member: Member, budget: _Budget) -> Iterator[bytes]:
@@ -181,20 +186,20 @@ def _counted(file: BinaryIO, member: Member, budget: _Budget) -> Iterator[bytes]
         crc = zlib.crc32(piece, crc)
         yield piece
     if size != member.size:
-        raise BadZipError(f"says wrongly how large its member {_shown(member.name)} is")
+        raise BadZipError(f"states a wrong size for its member {_shown(member.name)}")
     if crc != member.crc:
-        raise BadZipError(f"is damaged in its member {_shown(member.name)}: the checksum is another one")
+        raise BadZipError(f"is damaged in its member {_shown(member.name)}: the checksum does not match")
 
 
 def _inflated(file: BinaryIO, member: Member) -> Iterator[bytes]:
     if member.flags & ENCRYPTED:
         raise BadZipError(f"has an encrypted member ({_shown(member.name)})")
     if member.method not in (STORED, DEFLATED):
-        raise BadZipError(f"packs {_shown(member.name)} in a way that is not read everywhere; use 'deflate'")
+        raise BadZipError(f"compresses {_shown(member.name)} with a method that not every program reads; use 'deflate'")
     inflater = zlib.decompressobj(-zlib.MAX_WBITS) if member.method == DEFLATED else None
     at, end = member.start, member.start + member.packed
     while at < end:
-        file.seek(at)  # anew each time: who takes the pieces may read elsewhere in the file
+        file.seek(at)  # anew each time: the consumer may read elsewhere in the file
         raw = file.read(min(_READ, end - at))
         at += len(raw)
         if not raw:
@@ -209,7 +214,7 @@ def _inflated(file: BinaryIO, member: Member) -> Iterator[bytes]:
         except zlib.error as error:
             raise BadZipError(f"is damaged in its member {_shown(member.name)}: {error}") from None
         if inflater.eof and (inflater.unused_data or at < end):
-            raise BadZipError(f"has something behind the data of its member {_shown(member.name)}")
+            raise BadZipError(f"has extra data after its member {_shown(member.name)}")
     if inflater is not None and not inflater.eof and member.packed:
         raise BadZipError(f"is damaged in its member {_shown(member.name)}: it was cut off")
 

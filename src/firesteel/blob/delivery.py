@@ -1,7 +1,8 @@
 """Copies of uploaded files for the processes of jobs.
 
-Never a hard link: the process belongs to a user's code, and whoever may write a link's target writes the stored bytes
-of every other job. Where the file system can, the copy shares its blocks until one of them is written (a reflink).
+Never a hard link: the process runs user code, and a process that can write to a link's target would change the stored
+bytes for every other job. Where the file system can, the copy shares its blocks until one of them is written (a
+reflink).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REMEMBERED = 4096
 
 
 class Deliveries:
-    """Remembers which copies it made, so that the next one who wants the same file costs a look at it."""
+    """Remembers which copies it made, so that the next request for the same file costs only a look at it."""
 
     def __init__(self) -> None:
         self._made: dict[Path, tuple[BlobKey, Stamp]] = {}
@@ -65,7 +66,7 @@ class Deliveries:
 def _has(directory: int, ref: BlobRef) -> bool:
     try:
         fd = os.open(ref.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    except OSError:  # not there, or nothing that we made: it is replaced
+    except OSError:  # missing, or not made by us: it is replaced
         return False
     try:
         there = os.fstat(fd)

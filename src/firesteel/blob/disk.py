@@ -1,9 +1,10 @@
-"""Steps on single files that hold when another process works in the same directory at the same moment.
+"""Operations on single files that are safe when another process works in the same directory at the same time.
 
-There is no lock between processes, which one that is paused or hangs would keep from all others (F4). Instead, whoever
-wants a file to stay changes its time and then looks whether it is still there (`refresh`); whoever wants it gone moves it
-aside first, looks whether it is still what was judged, and puts it back if not (`take_away`). In every order of these
-steps either the file stays, or the one who wanted it to stay knows that it is gone.
+There is no lock between processes, because one that is paused or hangs would keep it from all others (F4). Instead, a
+process that wants a file to stay changes its time and then checks that it still exists (`refresh`); a process that
+wants it removed moves it aside first, checks that it is still the file that was judged, and puts it back if not
+(`take_away`). In every order of these steps either the file stays, or the process that wanted it to stay knows that it
+is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ASIDE = re.compile(r"(.+)\.[0-9a-f]{16}\.gone")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Bytes that were read once need not be read again while this is the same: nobody can write without a trace in it."""
+    """Bytes that were read once need not be read again while this is the same: every write changes it."""
 
     inode: int
     size: int
@@ -33,12 +34,12 @@ class Stamp:
 
 
 def same_age(one: os.stat_result, other: os.stat_result) -> bool:
-    """The same file, and nobody refreshed or replaced it. (A move changes its ctime, so that says nothing here.)"""
+    """Whether it is the same file, not refreshed or replaced. (A move changes its ctime, so that says nothing here.)"""
     return (one.st_ino, one.st_mtime_ns) == (other.st_ino, other.st_mtime_ns)
 
 
 def look(path: Path) -> os.stat_result | None:
-    """What is there, links not followed; None when there is nothing."""
+    """The stamp of a file, without following links; None when there is none."""
     try:
         return os.lstat(path)
     except FileNotFoundError:
@@ -54,7 +55,7 @@ def set_time(target: Path | int, when: float) -> None:
 
 
 def refresh(path: Path, when: float) -> bool:
-    """Make a file as young as `when`. True: it is there, and nobody who judged it before takes it away any more."""
+    """Make a file as young as `when`. True: it exists, and no process that judged it before removes it any more."""
     try:
         set_time(path, when)
     except FileNotFoundError:
@@ -68,7 +69,7 @@ def take_away(path: Path, judged: Callable[[os.stat_result], bool], aside: Path 
     try:
         path.rename(target)
         if not judged(os.lstat(target)):
-            # A newer one that came to lie here meanwhile has the same content and goes under: so what.
+            # A newer file that was stored here meanwhile is replaced; that is harmless, as its content is the same.
             target.replace(path)
             return False
         if aside is None:
@@ -94,7 +95,7 @@ def put_back(directory: Path, when: float) -> None:
 
 
 def names(directory: Path) -> list[str]:
-    """The names in a directory, in order; none when it is not there."""
+    """The names in a directory, in order; none when it does not exist."""
     try:
         return sorted(os.listdir(directory))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a file is called: the digest of its content, and the name under which a job sees it.
+"""Names of uploaded files: the digest of the content, and the name under which a job sees the file.
 
 The name that a client gives is only ever the last part of a path below a directory that we made, and it is checked before
 that (S4-S6): no separator of any system, nothing hidden, nothing that could mean another directory.
@@ -37,8 +37,8 @@ def parse_blob_name(text: str) -> str:
     """`text` when a job may see a file under it, or ValueError."""
     if not is_blob_name(text):
         raise ValueError(
-            f"{text[:160]!r} cannot be the name of a file of a job: use up to 128 letters, digits and . _ + - "
-            "that begin with a letter or digit, without '..' and without a dot at the end"
+            f"{text[:160]!r} is not a valid file name: use up to 128 letters, digits and . _ + -, "
+            "beginning with a letter or digit, without '..' and without a dot at the end"
         )
     return text
 
@@ -46,7 +46,7 @@ def parse_blob_name(text: str) -> str:
 def is_blob_ref(text: str) -> bool:
     """Whether `text` is meant as a reference, which need not be a valid one.
 
-    Whoever asks this decides between a reference and a path, and a broken reference must never be taken for a path.
+    Callers use this to tell references from paths, and a broken reference must never be taken for a path.
     """
     return text[: len(_SCHEME)].lower() == _SCHEME
 

@@ -1,13 +1,14 @@
-"""The directory of a BlobStore. Everything here blocks, for threads; any number of them.
+"""The directory of a BlobStore. Everything here blocks, so it is called from threads; any number of them.
 
-    <root>/<first two digits>/<key>     the bytes; their age (mtime) is when somebody last wanted them
+    <root>/<first two digits>/<key>     the bytes; their age (mtime) is when they were last wanted
     <root>/owners/<owner's hash>/<key>  an empty file: this owner uploaded them, then
     <root>/uploads/                     files on their way in
     <root>/quarantine/                  files whose bytes were not what their name says, for a person to look at
 
-Nothing needs to be read before it can be used, and no two things have to be changed at once. The bytes come before the
-mark of their owner: who is killed in between leaves bytes that nobody sees and that the collector removes. The bytes go
-before their marks: who is killed in between leaves marks of nothing, which count for nothing.
+Nothing needs to be read before it can be used, and no two things have to be changed at once. The bytes are stored
+before the mark of their owner: a process that is killed in between leaves bytes that no owner sees and that the
+collector removes. The bytes are removed before their marks: a process that is killed in between leaves marks without
+bytes, which do not count.
 
 Inside one process a lock per first two digits of the key keeps the steps of one file apart. What two processes on one
 directory do to each other is said in `disk`, and comes down to this: a file that is uploaded or wanted in the same
@@ -56,7 +57,7 @@ class BlobInfo:
     key: BlobKey
     size: int
     created: float
-    """When the owner who asks last uploaded it; for who sees all files, when anybody last wanted it."""
+    """When the asking owner last uploaded it; for callers that see all files, when it was last wanted."""
 
 
 class Digest(Protocol):
@@ -64,7 +65,7 @@ class Digest(Protocol):
 
 
 class OpenBlob:
-    """An open file: what is removed or replaced meanwhile stays readable here. Closes itself when nobody has it any more."""
+    """An open file, which stays readable when it is removed or replaced. Closes itself with its last reference."""
 
     def __init__(self, fd: int, info: BlobInfo) -> None:
         self.fd = fd
@@ -97,15 +98,15 @@ class Shelf:
         self._verified: dict[BlobKey, Stamp] = {}
 
     def open(self) -> None:
-        """Make the directories, and mend what processes left that were killed here."""
+        """Make the directories, and repair what killed processes left."""
         for directory in (self.root, self.uploads, self._owners, self._quarantine):
             durable_dir(directory)
         self.mend()
 
     def mend(self) -> None:
-        """Finish or undo what was left half done. Harmless to who is alive and in the middle of something."""
+        """Finish or undo what was left half done. Harmless to live processes that are in the middle of something."""
         if removed := sweep(self.uploads, self._now()):
-            logger.info("removed what %d interrupted uploads had left in %s", removed, self.uploads)
+            logger.info("removed leftovers of %d interrupted uploads in %s", removed, self.uploads)
         for shard in SHARDS:
             with self._locks[shard]:
                 put_back(self.root / shard, self._now())
@@ -131,7 +132,7 @@ class Shelf:
                 sync_dir(path.parent)
                 self._put_mark(mark, key)
                 if not refresh(path, self._now()):
-                    raise BlobNotFoundError(f"the file {key} was deleted while it was uploaded; upload it again")
+                    raise BlobNotFoundError(f"the file {key} was deleted while it was being uploaded; upload it again")
             except (OSError, BlobNotFoundError):
                 if new:
                     take_away(path, lambda s: s.st_ino == mine)
@@ -140,7 +141,7 @@ class Shelf:
                 raise
 
     def find(self, key: BlobKey, mark: str | None = None) -> BlobInfo | None:
-        """None when there is none, or when it is not this owner's: nobody can tell which (S19)."""
+        """The file; None when there is none, or it is not this owner's: the answers are indistinguishable (S19)."""
         with self._lock(key):
             return self._find(key, mark)
 
@@ -192,7 +193,7 @@ class Shelf:
         return True
 
     def put_aside(self, key: BlobKey, handle: OpenBlob) -> None:
-        """Into quarantine with the damaged file that is open here, unless a sound one has replaced it meanwhile."""
+        """Move the damaged file that is open here into quarantine, unless a sound one has replaced it meanwhile."""
         damaged = os.fstat(handle.fd).st_ino  # no other file can have this number while the handle is open
         aside = self._quarantine / f"{key}.{secrets.token_hex(4)}"
         with self._lock(key):
@@ -269,18 +270,18 @@ class Shelf:
             if refresh(path, self._now()):
                 sync_dir(path.parent)
                 return
-        raise FileNotFoundError(f"{path} does not stay")
+        raise FileNotFoundError(f"{path} keeps being removed")
 
     def _lock(self, key: BlobKey) -> threading.Lock:
         return self._locks[parse_blob_key(key)[:2]]
 
     def _path(self, key: BlobKey) -> Path:
-        return self.root / key[:2] / parse_blob_key(key)  # whoever forgot to check it: no other path is made here (S4)
+        return self.root / key[:2] / parse_blob_key(key)  # unchecked by the caller: no other path is made here (S4)
 
     def _mark(self, mark: str, key: BlobKey) -> Path:
         return self._owners / mark / key
 
 
 def owner_mark(owner: str) -> str:
-    """An owner as the name of a directory: whatever characters the name has (S5)."""
+    """An owner as the name of a directory, safe for any characters in the owner's name (S5)."""
     return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""BlobStore: files by their content, with owners and quotas. The part of the BlobServer that keeps the bytes."""
+"""The BlobStore keeps files by their content, with owners and quotas. It is the storage part of the BlobServer."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ THREADS = 4
 class BlobStore:
     """Files by their content.
 
-    An `owner` is a name, and sees only what it uploaded itself: another's file is as absent to it as one that is nowhere
-    (S19), even when both uploaded the same bytes. None is whoever sees all files.
+    An `owner` is a name, and sees only what it uploaded itself: a file of another owner looks like one that does not
+    exist (S19), even when both uploaded the same bytes. None stands for callers that see all files.
 
     Every method may raise StoreFailingError when the disk is full or fails; what was stored before is as it was.
     """
@@ -89,7 +89,7 @@ class BlobStore:
         async for chunk in chunks:
             size += len(chunk)
             if size > self._max_size:
-                raise TooLargeError(f"a file may have {self._max_size:,} bytes at most (blob.max-size)")
+                raise TooLargeError(f"a file may have at most {self._max_size:,} bytes (blob.max-size)")
             reservation.grow(len(chunk))
             gathered += chunk
             if len(gathered) >= PIECE:
@@ -137,11 +137,11 @@ class BlobStore:
     ) -> tuple[BlobInfo, AsyncGenerator[bytes, None]]:
         """A file, and its bytes from `offset` on, `length` of them or as many as there are.
 
-        Whoever got all bytes got the right ones (I17). A whole file is checked as it is read: each piece is held back
-        until the next one is read, and the last one until the digest of all is known to be the key. If it is not, the
-        iterator raises BlobNotFoundError where the last piece would have come, and a client that was told the size has
-        too few bytes. A part of a file cannot be checked like that; so the whole file is, before this returns, once for
-        each change of the file.
+        A client that got all bytes got the right ones (I17). A whole file is checked as it is read: each piece is held
+        back until the next one is read, and the last one until the digest of all is known to be the key. If it is not,
+        the iterator raises BlobNotFoundError where the last piece would have come, and a client that was told the size
+        has too few bytes. A part of a file cannot be checked like that; so the whole file is, before this returns, once
+        for each change of the file.
 
         The file may be removed meanwhile: it can be read to its end.
 
@@ -155,7 +155,7 @@ class BlobStore:
             end = info.size if length is None else min(info.size, offset + length)
             if not 0 <= offset <= end:
                 part = f"{length} bytes from {offset} on" if length is not None else f"byte {offset}"
-                raise InvalidRequestError([Problem(f"the file {key} has {info.size} bytes: {part} are not in it")])
+                raise InvalidRequestError([Problem(f"the file {key} has only {info.size} bytes: cannot read {part}")])
             if (offset, end) == (0, info.size):
                 return info, self._whole(key, handle)
             if not await self._do("be read", self._shelf.sound, key, handle):
@@ -220,13 +220,15 @@ class BlobStore:
     async def _damaged(self, key: BlobKey, handle: OpenBlob) -> BlobNotFoundError:
         await self._do("put the damaged file aside", self._shelf.put_aside, key, handle)
         self._accounts.drop(key)
-        return BlobNotFoundError(f"the file {key} was damaged on the server's disk and was put aside; upload it again")
+        return BlobNotFoundError(
+            f"the file {key} was damaged on the server's disk and was quarantined; upload it again"
+        )
 
     # Away
 
     async def delete(self, key: BlobKey, owner: str | None) -> None:
-        """Take a file from its owner, or (None) from all. The bytes go with the last owner, at once, whoever needs them:
-        ask first whether a job does.
+        """Take a file from its owner, or (None) from all. The bytes are removed with the last owner, at once and even
+        if a job needs them: check that first.
 
         Raises:
             BlobNotFoundError: There is none, or it is not this owner's.
@@ -240,16 +242,16 @@ class BlobStore:
         (account or self._accounts).drop(key)
 
     async def collect(self, needed: Collection[BlobKey], *, grace: float) -> Keys:
-        """Remove the files that nothing needs and that nobody has wanted for `grace` seconds; which these were.
+        """Remove the files that nothing needs and that were not wanted for `grace` seconds; returns their keys.
 
         Find out what is needed first, then call this: what is accepted in between was touched, and is young (I13).
         A file that is uploaded or touched in the very instant stays. Two processes that work in one directory can
-        collect, upload and touch as they like: each file is removed by one of them only, if nobody wanted it between
-        look and removal; whoever does want it then keeps it, or is told that it is gone (see `disk`).
+        collect, upload and touch at any time: each file is removed by only one of them, if it was not wanted between
+        check and removal; a process that does want it then keeps it, or is told that it is gone (see `disk`).
         """
         keep = frozenset(needed)
         removed: Keys = []
-        for shard in SHARDS:  # one at a time, so that who is cancelled ends soon
+        for shard in SHARDS:  # one at a time, so that a cancelled call ends soon
             gone = await self._do("be cleaned", self._shelf.collect, shard, keep, grace)
             for key in gone:
                 self._accounts.drop(key)
@@ -269,9 +271,9 @@ class BlobStore:
             return await self._threads.run(call, *args, **kwargs)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                message = f"the disk is full, so the file store could not {what}; make room on the server's disk"
+                message = f"the file store could not {what}: the disk is full; free some space on the server's disk"
             else:
-                message = f"the file store could not {what}: {error.strerror or error}; look at the server's disk"
+                message = f"the file store could not {what}: {error.strerror or error}; check the server's disk"
             raise StoreFailingError(message) from error
 
 
@@ -281,13 +283,13 @@ def _mark_of(owner: str | None) -> str | None:
 
 def _missing(*keys: BlobKey) -> BlobNotFoundError:
     return BlobNotFoundError(
-        f"there is no file {', '.join(keys)} (never uploaded, or removed since because no job needed it); upload it again"
+        f"no such file: {', '.join(keys)} (never uploaded, or removed because no job needed it); upload it again"
     )
 
 
 def _unexpected(key: BlobKey, expected: BlobKey) -> InvalidRequestError:
     problem = Problem(
-        f"the bytes that came have the SHA-256 {key}, not {expected} as announced",
-        "upload the file again; if it happens again, something on the way changes it",
+        f"the received bytes have the SHA-256 {key}, not {expected} as announced",
+        "upload the file again; if this happens again, something on the network path changes it",
     )
     return InvalidRequestError([problem])

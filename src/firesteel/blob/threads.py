@@ -1,4 +1,4 @@
-"""Work in threads whose caller may be cancelled."""
+"""Runs work in threads whose callers may be cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 async def to_the_end(work: Awaitable[T]) -> T:
     """The result of `work`, which a cancellation of the caller does not interrupt: it comes through when that is over.
 
-    A thread cannot be interrupted; who cleaned up while it still writes would clean up too early.
+    A thread cannot be interrupted; a caller that cleaned up while it still writes would clean up too early.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -32,7 +32,7 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 class Threads:
-    """Threads of our own: a disk that hangs takes these, and not the ones that everybody shares."""
+    """Threads of our own: a disk that hangs blocks these, and not the shared ones."""
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
@@ -43,5 +43,5 @@ class Threads:
         return await to_the_end(loop.run_in_executor(self._pool, functools.partial(call, *args, **kwargs)))
 
     async def close(self) -> None:
-        """Wait for what runs; nothing can be run here any more."""
+        """Wait for running calls, and accept no more."""
         await asyncio.to_thread(self._pool.shutdown)

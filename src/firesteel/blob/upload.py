@@ -1,4 +1,4 @@
-"""A file on its way in."""
+"""An upload in progress, and the removal of interrupted ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ UNLOCKABLE = 86400.0
 
 
 class IncomingBlob:
-    """A temporary file that nobody can read under any key. Whoever makes one calls `discard` at the end, in any case.
+    """A temporary file that cannot be read under any key. Its creator must call `discard` at the end, in any case.
 
-    It is locked while its process lives; the kernel lets go of the lock when that is killed, so that `sweep` can tell.
+    It is locked while its process lives; the kernel releases the lock when the process is killed, so that `sweep` can
+    tell.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,7 +54,7 @@ class IncomingBlob:
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("the temporary file %s could not be removed, and will be later: %s", self.path, error)
+            logger.warning("the temporary file %s could not be removed yet: %s", self.path, error)
 
     def _open(self) -> None:
         if self._fd < 0:
@@ -62,7 +63,7 @@ class IncomingBlob:
 
 
 def sweep(directory: Path, now: float) -> int:
-    """Remove what uploads left whose process was killed; how many those were."""
+    """Remove the temporary files of uploads whose process was killed; returns their number."""
     removed = 0
     for name in names(directory):
         path = directory / name
@@ -86,7 +87,7 @@ def _dead(path: Path, age: float) -> bool:
 
 
 def _lock(fd: int) -> bool | None:
-    """True: it is ours. False: somebody else's. None: there are no locks here."""
+    """True: the lock is ours. False: another process holds it. None: the file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""What a zip says about itself, read strictly and a member at a time.
+"""Reads the directory of a zip strictly, one member at a time.
 
-Python's own reader takes the whole directory of an archive into memory before anybody can count, and forgives much. Here
-a reader stops when it has seen enough, and what can be understood in two ways is refused.
+Python's own reader loads the whole directory of an archive into memory before its members can be counted, and tolerates
+many errors. Here a reader can stop when it has seen enough, and what can be understood in two ways is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _directory(file: BinaryIO) -> tuple[int, int, int, int]:
         raise BadZipError("is not a zip, or was cut off")
     _, disk, first_disk, here, count, size, offset, comment = _END.unpack_from(tail, at)
     if at + _END.size + comment != len(tail):
-        raise BadZipError("goes on behind its end")
+        raise BadZipError("has extra data after its end")
     end = begin + at
     file.seek(max(0, end - _LOCATOR.size))
     if file.read(4) == b"PK\x06\x07":
@@ -94,10 +94,10 @@ def _directory(file: BinaryIO) -> tuple[int, int, int, int]:
         file.seek(end)
         _, _, _, _, disk, first_disk, here, count, size, offset = _take(file, _END64, b"PK\x06\x06", "its zip64 end")
     if disk or first_disk or here != count:
-        raise BadZipError("is a part of an archive of several files")
+        raise BadZipError("is part of an archive that spans several files")
     place = end - size
     if place < 0 or place < offset:
-        raise BadZipError("says wrongly where its directory is")
+        raise BadZipError("states a wrong position for its directory")
     return count, size, place, place - offset
 
 
@@ -106,7 +106,7 @@ def _local(file: BinaryIO, header: int, name: bytes, flags: int, method: int) ->
     file.seek(header)
     head = _take(file, _LOCAL, b"PK\x03\x04", "the head of a member")
     if (head[3] ^ flags) & (ENCRYPTED | UTF8) or head[4] != method or _exactly(file, head[10]) != name:
-        raise BadZipError("calls a member one thing in its directory and another in its place")
+        raise BadZipError("has a member whose name in the directory differs from the one in its header")
     return header + _LOCAL.size + head[10] + head[11]
 
 
@@ -119,7 +119,7 @@ def _name(raw: bytes, flags: int, extra: bytes) -> str:
         kind, length = struct.unpack_from("<2H", extra)
         # Some programs take this name and others the one above.
         if kind == _UNICODE_PATH and extra[9 : 4 + length] != name.encode():
-            raise BadZipError("calls a member by two names")
+            raise BadZipError("has a member with two names")
         extra = extra[4 + length :]
     return name
 
@@ -127,7 +127,7 @@ def _name(raw: bytes, flags: int, extra: bytes) -> str:
 def _take(file: BinaryIO, what: struct.Struct, signature: bytes, where: str) -> tuple[int, ...]:
     raw = file.read(what.size)
     if len(raw) < what.size or raw[:4] != signature:
-        raise BadZipError(f"is damaged: {where} is not where it should be")
+        raise BadZipError(f"is damaged: {where} is missing")
     return what.unpack(raw)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def analysed(frame: Any) -> str | None:
-    """What `explain(extended=True)` prints; None where it cannot be had. Nothing is run."""
+    """What `explain(extended=True)` prints; None where it is not available. Nothing is run."""
     try:
         text: str = frame._explain_string(extended=True)
-    except Exception:  # it is one more look, and whatever is wrong with the frame shows when the query starts
+    except Exception:  # this is only additional information: any error in the frame shows when the query starts
         return None
     return text

@@ -1,4 +1,4 @@
-"""JobGraph to one lazy DataFrame per vertex on a Spark Connect session, and one plan per sink.
+"""Compiles a JobGraph to one lazy DataFrame per vertex on a Spark Connect session, and one plan per sink.
 
 Spark optimises across vertices; what we cost is building the plan. A vertex with one reader is inlined into its reader's
 plan without a round trip; a vertex with several becomes a view of the session, which the engine analyses once.
@@ -33,7 +33,7 @@ from firesteel.spark_connect.query_text import as_query, in_own_lines
 from firesteel.spark_connect.session import EngineSession
 
 FunctionResolver = Callable[[str], Callable[..., Any]]
-"""`module:function` to the function. Only a driver process has one: it is user code."""
+"""Maps `module:function` to the function. Only a driver process has one: it is user code."""
 
 ROWS = "rows"
 _MARK = "__firesteel_attempt"
@@ -95,7 +95,8 @@ def compile_graph(
 
 
 def check(compiled: CompiledGraph) -> list[Problem]:
-    """Have Spark analyse every vertex; each one that it refuses is a problem, but not those that only read a bad one."""
+    """Have Spark analyse every vertex; each that it rejects is a problem, except those that only read a rejected
+    one."""
     problems: list[Problem] = []
     bad: set[str] = set()
     for vertex in compiled.graph.topological():
@@ -113,7 +114,7 @@ def check(compiled: CompiledGraph) -> list[Problem]:
 
 
 def locate(compiled: CompiledGraph, error: Exception, fallback: str) -> Exception:
-    """The same error, laid at the door of the vertex that Spark's analyser objects to.
+    """The same error, attributed to the vertex that Spark's analyser rejects.
 
     A plan is analysed as a whole, so the error comes up at a sink or at a shared vertex; asking vertex by vertex finds
     where it was made. Errors that are not about the plan come back unchanged.
@@ -132,7 +133,7 @@ def queries_of(graph: JobGraph) -> list[str]:
 
 
 def problem_of(graph: JobGraph, vertex: str, error: Exception) -> Problem:
-    """What Spark objects to in a vertex: its first sentence, where in the query that is, and what to do where we know."""
+    """What Spark rejects in a vertex: its first sentence, the position in the query, and a fix where one is known."""
     text = str(error).partition("\n\nJVM stacktrace")[0].strip()
     written = graph.by_name.get(vertex)
     text = in_own_lines(text, [written.query] if isinstance(written, Sql) else queries_of(graph))
@@ -156,7 +157,7 @@ def _fix(message: str, kind: str) -> str:
         import pyspark
 
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-        return f"put its package into spark.jars.packages: -Dspark.jars.packages={package}"
+        return f"add its package to spark.jars.packages: -Dspark.jars.packages={package}"
     return ""
 
 
@@ -222,7 +223,7 @@ def _python(vertex: Python, compiled: CompiledGraph, spark: Any, resolve: Functi
             [
                 Problem(
                     f"{vertex.function} returned {type(frame).__name__}, not a DataFrame",
-                    "return the DataFrame that the next vertex is to read",
+                    "return the DataFrame that the next vertex reads",
                     vertex=vertex.name,
                     field="function",
                 )

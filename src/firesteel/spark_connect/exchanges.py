@@ -1,6 +1,7 @@
-"""How rows get from one vertex to the next, as Spark's physical plans have it: in Flink's words for it.
+"""Finds how rows get from one vertex to the next in Spark's physical plans, and names it as Flink does.
 
-Plans grow from vertex to vertex. What the plan of a vertex has more of than those of its inputs is the vertex's own.
+Plans grow from vertex to vertex. What the plan of a vertex has in addition to those of its inputs belongs to the
+vertex.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from firesteel.jobgraph.model import JobGraph, Sink, Source, Vertex, inputs_of
 FORWARD, HASH, BROADCAST, REBALANCE, RANGE, GLOBAL = "FORWARD", "HASH", "BROADCAST", "REBALANCE", "RANGE", "GLOBAL"
 WORDS = frozenset({FORWARD, HASH, BROADCAST, REBALANCE, RANGE, GLOBAL})
 MOST_VERTICES = 30
-"""Of a graph whose plans are asked for: each is a question to the engine."""
+"""The most vertices of a graph whose plans are asked for: each is a request to the engine."""
 
 _LINE = re.compile(r"^(?P<indent>[ :]*(?:[+:]- )?)(?:\*\(\d+\) |\* )?(?P<text>\S.*)$")
 _NOISE = re.compile(r"#\d+L?|\[?plan_id=\d+\]?,?|\s+")
@@ -36,7 +37,8 @@ class PlanLine:
 
     @property
     def exchange(self) -> str | None:
-        """The word for it; None when it is none, or one that a vertex asks for by its parallelism."""
+        """Flink's word for an operator; None when it is no exchange, or one that a vertex requests by its
+        parallelism."""
         if self.text.startswith("BroadcastExchange"):
             return BROADCAST
         if not self.text.startswith("Exchange"):

@@ -1,9 +1,10 @@
-"""What an interrupted session leaves behind on its engine, and how it is ended.
+"""Ends what an interrupted session leaves behind on its engine.
 
-Spark interrupts the thread of an operation. One that is still planning may swallow that and start its job afterwards: the
-operation is told as cancelled, its session can be released, and its job runs on for good, on cores that all jobs share (seen
-with Spark 4.3, for interrupts in the first third of a second). Only the monitoring API still knows of it. So whoever ends the
-work of an attempt looks there, kills what it finds, and believes in the end only when no thread could start anything more.
+Spark interrupts the thread of an operation. One that is still planning may swallow that and start its job afterwards:
+the operation is told as cancelled, its session can be released, and its job runs on for good, on cores that all jobs
+share (seen with Spark 4.3, for interrupts in the first third of a second). Only the monitoring API still knows of it.
+So code that ends the work of an attempt looks there, kills what it finds, and is satisfied only when no thread could
+start anything more.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def end_leftovers(
         if time.monotonic() > deadline:
             return False
         if jobs:
-            # The pages of an engine that nobody has looked at take seconds when they are first asked for.
+            # The first request for an engine's pages takes seconds.
             asked = time.monotonic()
             api.kill_jobs(jobs)
             deadline += time.monotonic() - asked

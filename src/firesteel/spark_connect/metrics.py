@@ -1,4 +1,4 @@
-"""Rows per physical operator, from Spark's own SQL metrics, and what of them can be laid over the vertices.
+"""Rows per physical operator, from Spark's own SQL metrics, and those of them that can be attributed to vertices.
 
 Spark fuses, splits and reorders what the user wrote, so a physical operator is not a vertex. Two ends hold: a scan is a source
 vertex, and the write command is the sink. What lies between is shown as Spark's operators with their rows.

@@ -1,4 +1,4 @@
-"""Words for what runs on an engine, free of PySpark so that everybody can use them."""
+"""Types for operations on an engine, free of PySpark so that every module can use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a query as Spark gets it: in parentheses, where its grammar allows a query and nothing else (S39).
+"""The text of a query as Spark gets it: in parentheses, where Spark's grammar allows only a query (S39).
 
 Spark runs a command wherever it expects a query, and some commands begin like one: `WITH ... INSERT`, `FROM ... INSERT`. In
 parentheses none of them parses, and a query means what it means without: the same plan, the same order, the same hints. The

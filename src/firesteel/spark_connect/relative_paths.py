@@ -1,4 +1,4 @@
-"""Relative paths in a script mean what they mean to `python program.py`: relative to where it was started.
+"""Resolves relative paths in a script as `python program.py` would: against the directory where it was started.
 
 Spark resolves them in the JVM, whose working directory is that of an engine (or of a JVM that was started ahead of time). So
 they are made absolute before they get there.

@@ -1,4 +1,5 @@
-"""Does a PySpark program need a classic driver, or is Spark Connect enough? Found by reading it, never by running it.
+"""Determines whether a PySpark program needs a classic driver or Spark Connect is enough, by reading it, never running
+it.
 
 Spark Connect starts in milliseconds on a warm engine but has no SparkContext. A classic driver runs everything and
 takes seconds to start. So a program counts as `classic` as soon as anything in it, or in a local module that it
@@ -66,8 +67,8 @@ _CLASSES = {
     "Broadcast": "broadcast variables",
     "StatusTracker": "the status tracker",
 }
-# These four are Spark's wherever they come from, for instance out of a local `common.py` that re-exports them; nobody
-# else has such names. `RDD` or `Broadcast` may be anyone's and count only when they come from pyspark.
+# These four are Spark's wherever they come from, for instance out of a local `common.py` that re-exports them; nothing
+# else has such names. `RDD` or `Broadcast` may be anything and count only when they come from pyspark.
 _UNMISTAKABLE = frozenset({"SparkContext", "SQLContext", "HiveContext", "StreamingContext"})
 
 _ATTRIBUTES = {
@@ -211,7 +212,7 @@ def _analyse_archive(path: Path) -> ScriptNeeds:
                     # Some packages carry files that are no Python of ours, or of another version: they may never be run.
                     continue
     except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        problem = Problem(f"the archive cannot be read: {error}", fix="name a zip file or a wheel", file=str(path))
+        problem = Problem(f"cannot read the archive: {error}", fix="name a zip file or a wheel", file=str(path))
         raise InvalidPipelineError([problem]) from error
     return ScriptNeeds(api="classic" if reasons else "connect", reasons=tuple(reasons))
 
@@ -225,8 +226,8 @@ def _parse(file: Path) -> ast.Module:
     try:
         source = file.read_bytes()
     except OSError as error:
-        message = f"the script cannot be read: {error.strerror or error}"
-        raise _UnreadableError(Problem(message, fix="name a Python file that exists", file=str(file))) from error
+        message = f"cannot read the script: {error.strerror or error}"
+        raise _UnreadableError(Problem(message, fix="check the path", file=str(file))) from error
     return _tree(source, str(file))
 
 

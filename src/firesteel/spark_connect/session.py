@@ -198,7 +198,8 @@ class EngineSession:
         return [found.get(o, Outcome.UNKNOWN) for o in operation_ids]
 
     def operations(self) -> dict[str, Outcome]:
-        """What was run in this session, by whomever, as far as the engine remembers it. Looking counts as none."""
+        """The operations that were run in this session by any client, as far as the engine remembers. This call adds
+        none."""
         request = pb.GetStatusRequest(
             session_id=self.client._session_id,
             user_context=self._user(),

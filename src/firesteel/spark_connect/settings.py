@@ -27,7 +27,8 @@ _STATIC_SQL = (
     "spark.sql.reflect.",
 )
 
-# Sessions of jobs whose submitter is not an admin: FROM text.`/some/file` would read whatever the engine can (S39).
+# Sessions of jobs whose submitter is not an admin: FROM text.`/some/file` would read any file that the engine can
+# (S39).
 RESTRICTIONS = {"spark.sql.runSQLOnFiles": "false"}
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -52,7 +53,7 @@ def session_settings(
     graph: JobGraph, *, cores: int, default_parallelism: int | None, spark: Mapping[str, str]
 ) -> dict[str, str]:
     """Settings of the job's session. Parallelism is Spark's number of shuffle partitions; a streaming job that names none
-    gets one per core, because 200 state stores a batch is what nobody wants on purpose."""
+    gets one per core, because 200 state stores per batch are rarely intended."""
     settings: dict[str, str] = {}
     parallelism = graph.parallelism or default_parallelism
     if parallelism is None and graph.mode is Mode.STREAMING:
