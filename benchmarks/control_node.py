@@ -37,7 +37,7 @@ from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
-from firesteel.types import AttemptId, Guard, JobID, certain, new_job_id
+from firesteel.types import AttemptId, Guard, JobID, new_job_id
 
 CLIENTS = 32
 
@@ -60,7 +60,7 @@ class Engines:
     async def there(self, record: EngineRecord) -> bool:
         return True
 
-    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None: ...
+    async def stop(self, record: EngineRecord, *, guard: Guard, force: bool = False) -> None: ...
 
     async def health(self, record: EngineRecord) -> EngineHealth:
         return EngineHealth.WELL
@@ -89,13 +89,13 @@ class Attempts:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None: ...
+    async def cancel(self, attempt: AttemptId, *, guard: Guard) -> None: ...
 
     async def stop(self, attempt: AttemptId) -> None: ...
 
     async def prune(self, job_id: JobID, keep: int) -> None: ...
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         raise AssertionError
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
@@ -121,7 +121,7 @@ class Attempts:
 
     async def dispose_savepoint(self, *_: Any, **__: Any) -> None: ...
 
-    async def forget(self, attempt: AttemptId) -> None: ...
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None: ...
 
 
 class Plane:

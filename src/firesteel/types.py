@@ -51,10 +51,6 @@ Guard = Callable[[], None]
 """Raises FencingError when it is not certain, right now, that the caller leads. Asked as close to a side effect as can be."""
 
 
-def certain() -> None:
-    """The guard of those who answer to nobody: tests, tools."""
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptId:
     """One try at running a job. Attempts count from 1."""

@@ -60,7 +60,7 @@ def started_twice() -> None:
     """A new leader starts another attempt, and lets the one that runs go on."""
     restarted_on_adoption()
 
-    def fence(self: AttemptSettling, attempt: Any, *_: Any) -> AttemptResult:
+    def fence(self: AttemptSettling, attempt: Any, *_: Any, **__: Any) -> AttemptResult:
         return AttemptResult(AttemptState.FAILED)
 
     _put(AttemptSettling, "fence", fence)

@@ -35,7 +35,7 @@ from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
-from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.types import AttemptId, Guard, JobID
 
 T = TypeVar("T")
 
@@ -90,16 +90,16 @@ class FaultyExecutor(SimExecutor):
         super().__init__(process)
         self.faults = faults
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         if self.faults.fences and not unreachable:
             await self.process.touch()
             raise self.faults.fences.pop(0)
         return await super().fence(attempt, unreachable=unreachable, guard=guard)
 
-    async def forget(self, attempt: AttemptId) -> None:
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None:
         if self.faults.forgets:
             raise self.faults.forgets.pop(0)
-        await super().forget(attempt)
+        await super().forget(attempt, guard=guard)
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
         while self.faults.checkpoints_hang:  # noqa: ASYNC110

@@ -30,7 +30,7 @@ from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_records import JobRecordStore
-from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.types import AttemptId, Guard, JobID
 
 JOB = JobID("0" * 31 + "1")
 EPOCH = Epoch(1)
@@ -155,7 +155,7 @@ class Executor:
         self.log.append(f"watch {attempt.number}")
         return await asyncio.shield(self._end(attempt.number))
 
-    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard) -> None:
         self.log.append(f"cancel {attempt.number}")
         if self.cancel_errors:
             raise self.cancel_errors.pop(0)
@@ -165,7 +165,7 @@ class Executor:
         if self.stop_errors:
             raise self.stop_errors.pop(0)
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         guard()
         self.log.append(f"fence {attempt.number}{' unreachable' if unreachable else ''}")
         await self.fence_gate.wait()
@@ -203,7 +203,7 @@ class Executor:
     async def prune(self, job_id: JobID, keep: int) -> None:
         self.log.append(f"prune to {keep}")
 
-    async def forget(self, attempt: AttemptId) -> None: ...
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None: ...
 
 
 class Desk:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from tests.conftest import Cluster, graph_of
+from tests.support.guards import certain
 from tests.support.sleeper import sleeper
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec
@@ -155,7 +156,7 @@ async def fenced(leader: Leader, attempt: AttemptId) -> AttemptResult:
     async with asyncio.timeout(120):
         while True:
             with contextlib.suppress(EngineLostError):
-                return await leader.executor.fence(attempt)
+                return await leader.executor.fence(attempt, guard=certain)
 
 
 async def runs_on_spark(cluster: Cluster, session: str) -> bool:

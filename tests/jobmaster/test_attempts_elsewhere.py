@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.jobmaster.job_desk import CANCELED, JOB, LONG, Desk, play, record_of, running
+from tests.support.guards import call, certain
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptState
 from firesteel.config import load_configuration
@@ -172,7 +173,7 @@ def test_executor_ends_no_attempt_of_another_host(tmp_path: Path, act: str) -> N
     files = Files(tmp_path)
     before = sorted(p.name for p in files.directory.root.iterdir())
     with pytest.raises(AttemptElsewhereError, match=r"host other-host .*lost-hosts"):
-        files.ask(lambda executor: getattr(executor, act)(files.attempt))
+        files.ask(lambda executor: call(executor, act, files.attempt))
     after = sorted(p.name for p in files.directory.root.iterdir())
     assert after == before  # not even a mark that it was called off
 
@@ -192,7 +193,7 @@ def test_executor_does_not_take_a_driver_that_it_cannot_see_for_dead(tmp_path: P
 
 def test_executor_ends_attempts_of_hosts_that_are_gone_for_good(tmp_path: Path) -> None:
     files = Files(tmp_path, high_availability__lost_hosts=OTHER.name)
-    result = files.ask(lambda executor: executor.fence(files.attempt))
+    result = files.ask(lambda executor: executor.fence(files.attempt, guard=certain))
     assert result.state is AttemptState.CANCELED
 
 
@@ -200,5 +201,5 @@ def test_attempt_with_a_result_is_nobodys_any_more(tmp_path: Path) -> None:
     files = Files(tmp_path)
     private_dir(files.directory.output)
     write_json(files.directory.result, {"state": "FINISHED", "ended_at": 1.0})
-    result = files.ask(lambda executor: executor.fence(files.attempt))
+    result = files.ask(lambda executor: executor.fence(files.attempt, guard=certain))
     assert result.state is AttemptState.FINISHED

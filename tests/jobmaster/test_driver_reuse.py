@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import Leader, leading, numbers, until
+from tests.support.guards import certain
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptSpec, AttemptState
 from firesteel.config import Configuration
@@ -109,7 +110,7 @@ def test_failed_or_cancelled_driver_is_not_kept(
         long = plain("SELECT max(sha2(CAST(id AS STRING), 512)) FROM range(0, 10000000000, 1, 5000)")
         attempt = await leader.start(long, cluster.engine())
         await leader.runs(attempt)
-        await leader.executor.cancel(attempt)
+        await leader.executor.cancel(attempt, guard=certain)
         assert (await leader.executor.wait(attempt)).state is AttemptState.CANCELED
         assert not seen.drivers[1].process.alive
 
@@ -126,12 +127,12 @@ def test_driver_that_went_on_is_not_ended_for_the_attempt_before(
         second = await leader.start(long, cluster.engine())
         await leader.runs(second)
         assert seen.pids[0] == seen.pids[1]
-        await leader.executor.cancel(first)
-        assert (await leader.executor.fence(first)).state is AttemptState.FINISHED
+        await leader.executor.cancel(first, guard=certain)
+        assert (await leader.executor.fence(first, guard=certain)).state is AttemptState.FINISHED
         await leader.executor.tidied(first)
-        await leader.executor.forget(first)
+        await leader.executor.forget(first, guard=certain)
         assert seen.drivers[1].process.alive
-        assert (await leader.executor.fence(second)).state is AttemptState.CANCELED
+        assert (await leader.executor.fence(second, guard=certain)).state is AttemptState.CANCELED
         assert not seen.drivers[1].process.alive
 
     with_leader(cluster, tmp_path, monkeypatch, test)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.jobmaster.local_attempts import dead, fake_engine, leading, locked, numbers, prepared, taken
+from tests.support.guards import call, certain
 from tests.support.sleeper import sleeper
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptState, EventTail
@@ -55,15 +56,15 @@ def test_stranger_that_the_file_of_a_driver_names_gets_no_signal(
                     leader.executor._processes.drivers[attempt] = DriverProcess(driver)
                     taken(leader, attempt, stranger)
                     waiting = asyncio.create_task(leader.executor.wait(attempt))
-                    await getattr(leader.executor, asked)(attempt)
+                    await call(leader.executor, asked, attempt)
                     # SIGUSR1 ends a process that does not handle it: this is how it is seen to have come.
                     assert await asyncio.to_thread(driver.wait, 20)
                     ended = AttemptState.FAILED if asked == "stop" else AttemptState.CANCELED
                     assert (await waiting).state is ended
                     # All that may follow, also when nobody holds a handle of the driver any more.
-                    await leader.executor.cancel(attempt)
-                    assert (await leader.executor.fence(attempt)).state is ended
-                    await leader.executor.forget(attempt)
+                    await leader.executor.cancel(attempt, guard=certain)
+                    assert (await leader.executor.fence(attempt, guard=certain)).state is ended
+                    await leader.executor.forget(attempt, guard=certain)
                     assert stranger.alive
 
     asyncio.run(main())
@@ -82,12 +83,12 @@ def test_stranger_that_the_file_of_an_adopted_driver_names_gets_no_signal(
                 taken(leader, attempt, stranger)
                 if asked == "fence":
                     with pytest.raises(FiresteelError, match=f"locked by process {holder},"):
-                        await leader.executor.fence(attempt)
+                        await leader.executor.fence(attempt, guard=certain)
                 else:
-                    await getattr(leader.executor, asked)(attempt)
+                    await call(leader.executor, asked, attempt)
                 assert of(holder).alive
                 taken(leader, attempt, of(holder))
-                assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+                assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
                 assert stranger.alive
 
     asyncio.run(main())
@@ -101,7 +102,7 @@ def test_result_of_a_job_that_was_cancelled_is_the_nodes(configuration: Configur
             attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
             directory = leader.directory(attempt)
             taken(leader, attempt, dead())
-            cancelled = await leader.executor.fence(attempt)
+            cancelled = await leader.executor.fence(attempt, guard=certain)
             assert cancelled.state is AttemptState.CANCELED
             directory.result.write_text('{"state": "FINISHED", "ended_at": 1.0}')
             assert await leader.executor.wait(attempt) == cancelled
@@ -120,9 +121,9 @@ def test_node_writes_nothing_where_a_job_could_have_put_a_link(configuration: Co
             before = set(leader.directory(attempt).output.iterdir())
             leader.directory(attempt).released.touch()
             await leader.executor.stop(attempt)
-            assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
             assert set(leader.directory(attempt).output.iterdir()) == before
-            await leader.executor.forget(attempt)
+            await leader.executor.forget(attempt, guard=certain)
             assert set(leader.directory(attempt).output.iterdir()) == before
 
     asyncio.run(main())

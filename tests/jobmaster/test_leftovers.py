@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import Leader, leading, until
+from tests.support.guards import certain
 
 from firesteel.attempts.attempt import AttemptState
 from firesteel.engines.api import EngineApi
@@ -53,10 +54,10 @@ def test_nothing_runs_on_after_a_cancel_at_any_moment(cluster: Cluster, tmp_path
             driver.signal(9)
             assert (await leader.executor.wait(attempt)).state is AttemptState.FAILED
         else:
-            await leader.executor.cancel(attempt)
+            await leader.executor.cancel(attempt, guard=certain)
             assert (await leader.executor.wait(attempt)).state is AttemptState.CANCELED
         # At the latest when the attempt is forgotten, nothing of it is left.
-        await leader.executor.forget(attempt)
+        await leader.executor.forget(attempt, guard=certain)
 
         async def gone() -> bool:
             return not await asyncio.to_thread(seen, cluster, names)

@@ -26,6 +26,7 @@ from tests.jobmaster.local_attempts import (
     streamed_ids,
     until,
 )
+from tests.support.guards import certain
 
 from firesteel.attempts.attempt import AttemptState
 from firesteel.failure import FailureKind
@@ -101,7 +102,7 @@ def test_driver_that_finished_while_nobody_watched(cluster: Cluster, tmp_path: P
             assert await second.executor.find(attempt) is Presence.ENDED
             result = await second.executor.wait(attempt)
             assert (result.state, result.failure) == (AttemptState.FINISHED, None)
-            assert await second.executor.fence(attempt) == result
+            assert await second.executor.fence(attempt, guard=certain) == result
         assert ids(tmp_path / "o") == list(range(7))
 
     asyncio.run(main())
@@ -150,13 +151,13 @@ def test_cancel_of_a_stream_is_over_in_time(cluster: Cluster, tmp_path: Path) ->
             assert driver is not None
             waiting = asyncio.create_task(leader.executor.wait(attempt))
             began = time.monotonic()
-            await leader.executor.cancel(attempt)
+            await leader.executor.cancel(attempt, guard=certain)
             assert time.monotonic() - began < 10
             assert not driver.alive
             async with asyncio.timeout(5):
                 assert (await waiting).state is AttemptState.CANCELED
-            assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
-            await leader.executor.cancel(attempt)
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
+            await leader.executor.cancel(attempt, guard=certain)
 
     asyncio.run(main())
 
@@ -173,7 +174,7 @@ def test_cancel_of_a_driver_that_does_not_listen(cluster: Cluster, tmp_path: Pat
             assert driver is not None
             driver.signal(signal.SIGSTOP)
             began = time.monotonic()
-            await leader.executor.cancel(attempt)
+            await leader.executor.cancel(attempt, guard=certain)
             assert time.monotonic() - began < 10
             assert not driver.alive
             result = await leader.executor.wait(attempt)
@@ -280,7 +281,7 @@ def test_fence_ends_a_running_attempt_for_good(cluster: Cluster, tmp_path: Path)
                 assert (result.state, result.note) == (AttemptState.CANCELED, "called off while it ran")
                 assert not driver.alive
                 await is_gone_from_spark(cluster, session_of(first, attempt))
-                assert await second.executor.fence(attempt) == result
+                assert await second.executor.fence(attempt, guard=certain) == result
                 # The first leader wakes up, and does what it was about to do.
                 await first.executor.start(Deployment(attempt, slow(4000, tmp_path), engine))
                 assert first.directory(attempt).read_driver() == driver
@@ -300,7 +301,7 @@ def test_checkpoint_is_the_last_committed_batch(cluster: Cluster, tmp_path: Path
             found = await leader.executor.checkpoint(attempt)
             assert found["o"] >= 1
             assert len(streamed_ids(tmp_path / "o")) >= (found["o"] + 1) * 10
-            await leader.executor.cancel(attempt)
+            await leader.executor.cancel(attempt, guard=certain)
 
     asyncio.run(main())
 
@@ -382,7 +383,7 @@ def test_classic_script_takes_its_jvm_with_it(cluster: Cluster, tmp_path: Path) 
             await until(printed)
             jvm = ProcessIdentity.of(int(directory.stdout.read_text().split()[1]))
             assert jvm is not None
-            assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
             assert not jvm.alive
 
     asyncio.run(main())

@@ -26,13 +26,14 @@ from tests.jobmaster.local_attempts import (
     stream,
     taken,
 )
+from tests.support.guards import certain
 from tests.support.sleeper import sleeper
 
 from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.attempts.bell import ring
 from firesteel.attempts.claim import NOT_MINE, claimed
 from firesteel.config import Configuration
-from firesteel.errors import EngineLostError, FiresteelError
+from firesteel.errors import EngineLostError, FencingError, FiresteelError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment, Presence
 from firesteel.types import AttemptId, new_job_id
@@ -88,14 +89,14 @@ def test_fence_of_an_attempt_that_never_began_spends_its_id(configuration: Confi
         async with leading(configuration, tmp_path) as leader:
             with sleeper() as engine:
                 attempt = prepared(leader, numbers(1, tmp_path / "o"), fake_engine(engine))
-                result = await leader.executor.fence(attempt)
+                result = await leader.executor.fence(attempt, guard=certain)
                 assert (result.state, result.note) == (AttemptState.CANCELED, "called off before it started")
-                assert await leader.executor.fence(attempt) == result
+                assert await leader.executor.fence(attempt, guard=certain) == result
                 await leader.executor.start(Deployment(attempt, numbers(1, tmp_path / "o"), fake_engine(engine)))
                 assert await leader.executor.wait(attempt) == result
                 assert not leader.executor._processes.warm
                 absent = AttemptId(new_job_id(), 1)
-                assert (await leader.executor.fence(absent)).state is AttemptState.CANCELED
+                assert (await leader.executor.fence(absent, guard=certain)).state is AttemptState.CANCELED
 
     asyncio.run(main())
 
@@ -111,14 +112,14 @@ def test_fence_says_when_the_engine_does_not_answer(cluster: Cluster, tmp_path: 
                 taken(leader, attempt, dead())
                 began = time.monotonic()
                 with pytest.raises(EngineLostError, match="engine fake at localhost"):
-                    await leader.executor.fence(attempt)
+                    await leader.executor.fence(attempt, guard=certain)
                 assert time.monotonic() - began < 60
                 assert leader.directory(attempt).read_result() is None
                 waiting = asyncio.create_task(leader.executor.wait(attempt))
                 assert await still_waits(waiting)
                 engine.signal(signal.SIGKILL)
                 assert engine.wait(20)
-                result = await leader.executor.fence(attempt)
+                result = await leader.executor.fence(attempt, guard=certain)
                 assert result.state is AttemptState.CANCELED
                 async with asyncio.timeout(20):
                     assert await waiting == result
@@ -139,9 +140,9 @@ def test_fence_does_not_trust_a_failed_driver_to_have_released_its_session(clust
                 leader.directory(attempt).write_result(failed)
                 assert await leader.executor.wait(attempt) == failed
                 with pytest.raises(EngineLostError):
-                    await leader.executor.fence(attempt)
+                    await leader.executor.fence(attempt, guard=certain)
                 leader.directory(attempt).released.touch()
-                assert await leader.executor.fence(attempt) == failed
+                assert await leader.executor.fence(attempt, guard=certain) == failed
 
     asyncio.run(main())
 
@@ -155,7 +156,7 @@ def test_fence_kills_a_driver_whose_lock_is_gone(configuration: Configuration, t
                 attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
                 taken(leader, attempt, driver)
                 waiting = asyncio.create_task(leader.executor.wait(attempt))
-                assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+                assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
                 assert driver.wait(5)
                 assert (await waiting).state is AttemptState.CANCELED
 
@@ -177,11 +178,11 @@ def test_leader_that_is_held_up_while_it_ends_the_work_does_not_hold_the_attempt
             attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
             taken(leader, attempt, dead())
             monkeypatch.setattr(leader.executor._settling, "_release", held_up)
-            fencing = asyncio.create_task(leader.executor.fence(attempt))
+            fencing = asyncio.create_task(leader.executor.fence(attempt, guard=certain))
             assert await asyncio.to_thread(at_work.wait, 60)
             with locked(leader.directory(attempt)):
                 pass  # another process can have it
-            result = await following.executor.fence(attempt)
+            result = await following.executor.fence(attempt, guard=certain)
             assert result.state is AttemptState.CANCELED
             go_on.set()
             assert await fencing == result
@@ -198,8 +199,8 @@ def test_attempt_that_is_held_and_not_let_go_cannot_be_fenced(
         async with leading(configuration, tmp_path) as leader:
             attempt = prepared(leader, numbers(1, tmp_path / "o"), None)
             with locked(leader.directory(attempt)) as pid, pytest.raises(FiresteelError, match=f"process {pid},"):
-                await leader.executor.fence(attempt)
-            assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+                await leader.executor.fence(attempt, guard=certain)
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
 
     asyncio.run(main())
 
@@ -242,15 +243,37 @@ def test_forgotten_attempt_keeps_its_logs_and_no_secret(configuration: Configura
             for file in (directory.stdout, directory.stderr, directory.events):
                 file.write_text("")
             (directory.root / "jvm-1").mkdir()
-            await leader.executor.forget(attempt)
+            await leader.executor.forget(attempt, guard=certain)
             assert (await leader.executor.wait(attempt)).state is AttemptState.CANCELED
-            await leader.executor.forget(attempt)
-            await leader.executor.forget(AttemptId(new_job_id(), 1))
+            await leader.executor.forget(attempt, guard=certain)
+            await leader.executor.forget(AttemptId(new_job_id(), 1), guard=certain)
             assert {f.name for f in directory.root.iterdir()} == {"output", "result.json"}
             assert {f.name for f in directory.output.iterdir()} == {"stdout.log", "stderr.log", "events.jsonl"}
             assert await leader.executor.find(attempt) is Presence.ENDED
             await leader.executor.start(Deployment(attempt, numbers(1, tmp_path / "o"), secret))
             assert not directory.spec.exists()
+
+    asyncio.run(main())
+
+
+def test_leader_that_leads_no_more_forgets_nothing(configuration: Configuration, tmp_path: Path) -> None:
+    """I7: whoever leads by now may still need the files, and may run the attempt."""
+
+    def refused() -> None:
+        raise FencingError("another one leads")
+
+    async def main() -> None:
+        async with leading(configuration, tmp_path) as leader:
+            attempt = prepared(leader, numbers(1, tmp_path / "o"), fake_engine(None))
+            directory = leader.directory(attempt)
+            before = {f.name for f in directory.root.iterdir()}
+            with pytest.raises(FencingError):
+                await leader.executor.forget(attempt, guard=refused)
+            assert {f.name for f in directory.root.iterdir()} == before
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
+            with pytest.raises(FencingError):
+                await leader.executor.forget(attempt, guard=refused)
+            assert directory.spec.exists()
 
     asyncio.run(main())
 
@@ -265,7 +288,7 @@ def test_attempt_that_cannot_be_started_says_why_and_can_be_fenced(
             leader.executor._processes.python = str(tmp_path / "no-python")
             with pytest.raises(FiresteelError, match="no-python"):
                 await leader.executor.start(deployment)
-            assert (await leader.executor.fence(attempt)).state is AttemptState.CANCELED
+            assert (await leader.executor.fence(attempt, guard=certain)).state is AttemptState.CANCELED
 
     asyncio.run(main())
 
@@ -315,7 +338,7 @@ def test_finished_attempt_is_told_before_its_driver_has_tidied_up(cluster: Clust
                 async with asyncio.timeout(10):
                     assert await waiting == finished
                 assert driver.alive
-                forgetting = asyncio.create_task(leader.executor.forget(attempt))
+                forgetting = asyncio.create_task(leader.executor.forget(attempt, guard=certain))
                 assert await still_waits(forgetting)
             async with asyncio.timeout(10):
                 await forgetting

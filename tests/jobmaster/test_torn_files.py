@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from tests.jobmaster.local_attempts import Leader, dead, fake_engine, leading, locked, numbers, prepared, taken
+from tests.support.guards import call, certain
 
 from firesteel.attempts import claim
 from firesteel.attempts.attempt import AttemptDirectory, AttemptResult, AttemptState
@@ -75,10 +76,10 @@ async def is_done_with(leader: Leader, attempt: AttemptId, result: AttemptResult
     """Everybody who asks from now on hears the same."""
     assert await ends(leader.executor.find(attempt)) is Presence.ENDED
     assert await ends(leader.executor.wait(attempt)) == result
-    assert await ends(leader.executor.fence(attempt)) == result
-    await ends(leader.executor.cancel(attempt))
+    assert await ends(leader.executor.fence(attempt, guard=certain)) == result
+    await ends(leader.executor.cancel(attempt, guard=certain))
     await ends(leader.executor.stop(attempt))
-    await ends(leader.executor.forget(attempt))
+    await ends(leader.executor.forget(attempt, guard=certain))
     assert leader.directory(attempt).read_result() == result
 
 
@@ -93,7 +94,7 @@ def test_torn_result_is_put_aside_and_replaced(
     async def scene(leader: Leader) -> None:
         attempt = written(leader, "result.json", raw)
         assert await ends(leader.executor.find(attempt)) is Presence.ENDED
-        result = await ends(getattr(leader.executor, asked)(attempt))
+        result = await ends(call(leader.executor, asked, attempt))
         assert result.state is AttemptState.FAILED
         assert result.failure is not None
         assert result.failure.kind is FailureKind.KILLED
@@ -111,7 +112,7 @@ def test_torn_result_of_a_driver_that_is_gone(configuration: Configuration, tmp_
         directory = leader.directory(attempt)
         directory.stderr.write_text("MemoryError\n")
         directory.result.write_bytes(TORN["half"])
-        result = await ends(leader.executor.wait(attempt) if adopted else leader.executor.fence(attempt))
+        result = await ends(leader.executor.wait(attempt) if adopted else leader.executor.fence(attempt, guard=certain))
         assert result.state is AttemptState.FAILED
         assert result.failure is not None
         assert "exit code is unknown" in result.failure.message
@@ -133,7 +134,7 @@ def test_torn_driver_file_of_a_driver_that_is_gone(
     async def scene(leader: Leader) -> None:
         attempt = written(leader, "driver.json", raw)
         assert await ends(leader.executor.find(attempt)) is Presence.RUNNING
-        await ends(getattr(leader.executor, asked)(attempt))
+        await ends(call(leader.executor, asked, attempt))
         result = leader.directory(attempt).read_result()
         assert result is not None
         assert result.state is (AttemptState.FAILED if asked == "wait" else AttemptState.CANCELED)
@@ -174,7 +175,7 @@ def test_torn_driver_file_of_a_driver_that_runs(configuration: Configuration, tm
             waiting = asyncio.create_task(leader.executor.wait(attempt))
             done, _ = await asyncio.wait({waiting}, timeout=0.2)
             assert not done
-            result = await ends(leader.executor.fence(attempt))
+            result = await ends(leader.executor.fence(attempt, guard=certain))
             assert not driver.alive
         assert result.state is AttemptState.CANCELED
         assert await ends(waiting) == result
@@ -204,7 +205,7 @@ def test_torn_spec_of_an_attempt_that_nobody_took(
         assert await ends(leader.executor.find(attempt)) is Presence.ABSENT
         with pytest.raises(FiresteelError, match=r"spec\.json cannot be read"):
             await ends(leader.executor.checkpoint(attempt))
-        result = await ends(getattr(leader.executor, asked)(attempt))
+        result = await ends(call(leader.executor, asked, attempt))
         assert result.state is (AttemptState.FAILED if asked == "wait" else AttemptState.CANCELED)
         await is_done_with(leader, attempt, result)
 
@@ -223,7 +224,7 @@ def test_torn_spec_of_a_driver_that_is_gone(configuration: Configuration, tmp_pa
             result = await ends(leader.executor.wait(attempt), 1)
             assert result.state is AttemptState.FAILED
         else:
-            result = await ends(leader.executor.fence(attempt, unreachable=True))
+            result = await ends(leader.executor.fence(attempt, unreachable=True, guard=certain))
             assert result.state is AttemptState.CANCELED
         await is_done_with(leader, attempt, result)
 

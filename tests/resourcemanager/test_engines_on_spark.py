@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.guards import certain
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import healthy, stop_engine
@@ -56,7 +57,7 @@ def request(job: str) -> SlotRequest:
 def test_killed_engine_is_told_and_replaced(mine: Configuration) -> None:
     async def scene() -> None:
         source = provider(mine)
-        manager = ResourceManager(mine, source, default_spec=SPEC)
+        manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
         await manager.start()
         manager.recovered()
         slot = await asyncio.wait_for(manager.request_slot(request("a")), 90)
@@ -84,7 +85,7 @@ def test_engines_are_adopted_by_the_next_life_also_one_that_was_just_starting(
 
     async def dropped() -> None:
         """Ends as a crash does: nothing is closed, and the engine is still starting."""
-        manager = ResourceManager(mine, provider(mine), default_spec=SPEC)
+        manager = ResourceManager(mine, provider(mine), default_spec=SPEC, guard=certain)
         await manager.start()
         manager.recovered()
         asking = asyncio.create_task(manager.request_slot(request("a")))
@@ -98,7 +99,7 @@ def test_engines_are_adopted_by_the_next_life_also_one_that_was_just_starting(
 
     async def next_life() -> None:
         source = provider(mine)
-        manager = ResourceManager(mine, source, default_spec=SPEC)
+        manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
         await manager.start()
         slot = await asyncio.wait_for(manager.reclaim_slot(request("a"), left.engine_id), 90)
         assert slot is not None
@@ -128,7 +129,7 @@ def test_engine_that_was_left_behind_is_found_and_removed(mine: Configuration) -
 
     async def life() -> None:
         source = LocalEngineProvider(EngineDirectory(root), launch_options(mine))
-        manager = ResourceManager(mine, source, default_spec=SPEC)
+        manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
         await manager.start()
         manager.recovered()
         await asyncio.wait_for(manager.request_slot(request("a")), 90)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.guards import certain
 
 from firesteel.engines import launcher
 from firesteel.engines.launcher import LaunchOptions
@@ -92,10 +93,10 @@ def test_engine_is_started_found_and_stopped(engines: Engines, provider: LocalEn
         assert await provider.existing() == [record]
         assert await provider.health(record) is EngineHealth.WELL
         assert await provider.adopt(record) == record
-        await provider.stop(record)
+        await provider.stop(record, guard=certain)
         assert await provider.health(record) is EngineHealth.GONE
         assert await provider.existing() == []
-        await provider.stop(record)  # once more is harmless
+        await provider.stop(record, guard=certain)  # once more is harmless
 
         assert record.process is not None
         assert not record.process.alive
@@ -190,7 +191,7 @@ def test_engine_that_was_told_to_end_is_gone_for_everybody(
         assert await provider.existing() == [record]
         with pytest.raises(EngineLostError):
             await provider.adopt(record)
-        await provider.stop(record, force=True)
+        await provider.stop(record, force=True, guard=certain)
         assert await provider.existing() == []
 
     asyncio.run(scene())
@@ -256,7 +257,7 @@ def test_users_engines_are_listed_apart_and_only_those(engines: Engines, tmp_pat
         assert await made.existing() == []
         assert await made.health(shared) is EngineHealth.WELL
         with pytest.raises(AssertionError):
-            await made.stop(shared)
+            await made.stop(shared, guard=certain)
 
     asyncio.run(scene())
     assert mine.process is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.guards import certain
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.record import EngineRecord, EngineSpec
@@ -19,7 +20,7 @@ from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, Slot
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.resourcemanager.state import EngineState
-from firesteel.types import Guard, JobID, certain
+from firesteel.types import Guard, JobID
 
 X = EngineSpec("local[1]")
 Y = EngineSpec("local[2]")
@@ -68,7 +69,7 @@ class FakeProvider:
         self.searches.append(record.engine_id)
         return record.engine_id not in self.not_there
 
-    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+    async def stop(self, record: EngineRecord, *, guard: Guard, force: bool = False) -> None:
         guard()
         await self.stop_gate.wait()
         if self.stop_errors:
@@ -233,7 +234,7 @@ def test_default_engine_is_never_too_large(tmp_path: Path) -> None:
 
     async def scene() -> None:
         big = EngineSpec("local[4096]", "9000g")
-        manager = ResourceManager(configuration(tmp_path), FakeProvider(), default_spec=big)
+        manager = ResourceManager(configuration(tmp_path), FakeProvider(), default_spec=big, guard=certain)
         await manager.start()
         manager.recovered()
         assert (await manager.request_slot(SlotRequest(JobID("a"), big))).engine is not None

@@ -30,7 +30,7 @@ from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.savepoint.manifest import SavepointRequest
-from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.types import AttemptId, Guard, JobID
 
 LEASE = 3.0
 
@@ -424,7 +424,7 @@ class SimEngines(_Part):
         await self.process.touch()
         return record.engine_id in self.world.engines and record.engine_id not in self.world.stopping
 
-    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+    async def stop(self, record: EngineRecord, *, guard: Guard, force: bool = False) -> None:
         await self.process.touch(counts=True)
         there = record.engine_id in self.world.stopping
         self.world.stopping.add(record.engine_id)
@@ -494,14 +494,14 @@ class SimExecutor(_Part):
         self.process.fail_perhaps()
         return result
 
-    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard) -> None:
         await self.process.touch(counts=True)
         self.process.fail_perhaps()
         guard()
         self._end(attempt, "cancel")
         await self.process.touched(delay=2.0)
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         await self.process.touch(counts=True)
         self.process.fail_perhaps()
         guard()
@@ -585,8 +585,9 @@ class SimExecutor(_Part):
 
     async def prune(self, job_id: JobID, keep: int) -> None: ...
 
-    async def forget(self, attempt: AttemptId) -> None:
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None:
         await self.process.touch(counts=True)
         self.process.fail_perhaps()
+        guard()
         self.world.forgotten.add(attempt)
         await self.process.touched()

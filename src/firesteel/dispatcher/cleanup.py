@@ -94,5 +94,4 @@ class JobCleanup:
 
     async def _forget_attempts(self, job_id: JobID) -> None:
         for number in await self._services.executor.attempts(job_id):
-            self._services.guard()
-            await self._services.executor.forget(AttemptId(job_id, number))
+            await self._services.executor.forget(AttemptId(job_id, number), guard=self._services.guard)

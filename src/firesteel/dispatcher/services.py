@@ -27,6 +27,7 @@ from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
 from firesteel.stores.patience import persistently
 from firesteel.stores.uploads import UploadStore
+from firesteel.types import Guard
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class DispatcherServices:
     blobs: BlobStore
     """Of this node. Files that no job needs are collected by the leader."""
     now: Callable[[], float]
-    guard: Callable[[], None]
+    guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads."""
     backoff: Backoff = RETRIES
 

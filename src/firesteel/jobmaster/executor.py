@@ -12,7 +12,7 @@ from firesteel.attempts.attempt import AttemptResult
 from firesteel.engines.record import EngineRecord
 from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint.manifest import SavepointRequest
-from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.types import AttemptId, Guard, JobID
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class AttemptExecutor(Protocol):
         """Wait for the end of a running attempt. A driver that vanished gives the failure that its end shows."""
         ...
 
-    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard) -> None:
         """Ask a running attempt to end, and see to it that it does, within the driver's cancel timeout.
 
         `guard` is called as late as possible: a leader that was paused on its way here, and wakes up when another
@@ -65,7 +65,7 @@ class AttemptExecutor(Protocol):
         """Ask a streaming attempt to end after its current batch, FINISHED. Returns at once."""
         ...
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         """Make sure that the attempt does nothing any more, now or later: end its driver, release its Spark session, spend
         its id. Returns its result, which is final: the one it had reached by itself, else CANCELED.
 
@@ -126,6 +126,6 @@ class AttemptExecutor(Protocol):
         """Remove all that is left of attempts but the last `keep`."""
         ...
 
-    async def forget(self, attempt: AttemptId) -> None:
-        """Remove what is only needed while the job may run again. Its logs stay."""
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None:
+        """Remove what is only needed while the job may run again, once `guard` has let it pass. Its logs stay."""
         ...

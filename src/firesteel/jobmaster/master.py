@@ -68,7 +68,7 @@ from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, Slot
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_records import JobRecordStore
-from firesteel.types import AttemptId
+from firesteel.types import AttemptId, Guard
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class JobMasterServices:
     requirements: Callable[[Submission], Coroutine[Any, Any, SlotRequest]]
     """What a job needs to run; reads its script, if it is one."""
     now: Callable[[], float]
-    guard: Callable[[], None]
+    guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads: asked before every side effect (I7)."""
     enrichers: Sequence[FailureEnricher]
     history_size: int

@@ -22,7 +22,7 @@ from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.patience import persistently
-from firesteel.types import AttemptId, JobID
+from firesteel.types import AttemptId, Guard, JobID
 
 MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterServices], JobMaster]
 logger = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class JobManagerRunner:
         )
 
 
-async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Callable[[], None], backoff: Backoff) -> None:
+async def fence_all(job_id: JobID, executor: AttemptExecutor, guard: Guard, backoff: Backoff) -> None:
     """Fence all attempts of a job that is given up, including those that its record does not know."""
     silent = 0
 

@@ -34,6 +34,7 @@ from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview,
 from firesteel.resourcemanager.provider import EngineHealth, EngineProvider, machine_memory
 from firesteel.resourcemanager.pulse import Pulse
 from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
+from firesteel.types import Guard
 
 __all__ = ["EngineOverview", "ResourceManager", "ResourceOverview", "limits_of"]
 
@@ -72,8 +73,8 @@ class ResourceManager:
         provider: EngineProvider,
         *,
         default_spec: EngineSpec,
+        guard: Guard,
         now: Callable[[], float] = time.time,
-        guard: Callable[[], None] = lambda: None,
         on_error: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
         """
@@ -81,9 +82,8 @@ class ResourceManager:
             configuration: Sections `engine` and `heartbeat`.
             provider: Where engines come from. It is lent, not closed here.
             default_spec: The engine of a job without wishes of its own; warm ones are of this kind.
+            guard: Asked before an engine is started or stopped, which no store can fence.
             now: A clock in seconds; any starting point will do.
-            guard: Raises FencingError when it is not certain that this node leads; asked before an engine is started or
-                stopped, which no store can fence.
             on_error: Called with unexpected errors.
         """
         self._limits = limits_of(configuration, default_spec)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol, TypeVar
 
 from firesteel.engines.record import EngineRecord, EngineSpec
-from firesteel.types import Guard, certain
+from firesteel.types import Guard
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class EngineProvider(Protocol):
         """Whether the process of an engine runs and was not told to end. Asks the engine nothing, so this takes no time."""
         ...
 
-    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+    async def stop(self, record: EngineRecord, *, guard: Guard, force: bool = False) -> None:
         """End an engine and remove what is left of it; with `force`, without asking it first. May be repeated.
 
         `guard` raises FencingError when the caller may not; it is called as late as possible, after the engine was

@@ -24,7 +24,7 @@ from firesteel.fs.files import tail
 from firesteel.hosts import Whereabouts, this_host
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
-from firesteel.types import Guard, certain
+from firesteel.types import Guard
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class LocalEngineProvider:
         told_to_end = (self._directory.home(record.engine_id) / STOPPING).exists()
         return not told_to_end and record.process is not None and record.process.alive
 
-    async def stop(self, record: EngineRecord, *, force: bool = False, guard: Guard = certain) -> None:
+    async def stop(self, record: EngineRecord, *, guard: Guard, force: bool = False) -> None:
         assert not record.shared
         assert not record.spec.attached
         abandoned = threading.Event()

@@ -33,7 +33,7 @@ from firesteel.layout import attempts_of
 from firesteel.process_watch import ended
 from firesteel.processes import ProcessIdentity
 from firesteel.savepoint.manifest import SavepointRequest
-from firesteel.types import AttemptId, Guard, JobID, certain
+from firesteel.types import AttemptId, Guard, JobID
 from firesteel.worker import settling
 from firesteel.worker.endings import kill
 from firesteel.worker.errands import Errands, ErrandTookTooLongError
@@ -280,7 +280,7 @@ class LocalAttemptExecutor:
 
     # -- ending ---------------------------------------------------------------------------------------------------
 
-    async def cancel(self, attempt: AttemptId, *, guard: Guard = certain) -> None:
+    async def cancel(self, attempt: AttemptId, *, guard: Guard) -> None:
         """See AttemptExecutor. Over within ten seconds. When the engine does not answer, `fence` will say so."""
         directory = self._processes.directory(attempt)
         await self._run_urgently(self._settling.check_is_here, attempt)
@@ -321,9 +321,9 @@ class LocalAttemptExecutor:
         for driver in self._processes.at_work(attempt):
             driver.signal(signal.SIGUSR1)
 
-    async def fence(self, attempt: AttemptId, *, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         """See AttemptExecutor."""
-        return await self._run_urgently(self._settling.fence, attempt, unreachable, guard)
+        return await self._run_urgently(lambda: self._settling.fence(attempt, guard, unreachable=unreachable))
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -428,13 +428,13 @@ class LocalAttemptExecutor:
 
         await self._run(remove)
 
-    async def forget(self, attempt: AttemptId) -> None:
+    async def forget(self, attempt: AttemptId, *, guard: Guard) -> None:
         """See AttemptExecutor."""
         await self.tidied(attempt)
         self._views.pop(attempt, None)
         self._awaited.pop(attempt, None)
         self._seen_off.discard(attempt)
-        await self._run(self._settling.forget, attempt)
+        await self._run(self._settling.forget, attempt, guard)
         self._processes.forked.pop(attempt, None)
 
     # -- small things ---------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from firesteel.attempts.lifecycle import call_off
 from firesteel.errors import AttemptElsewhereError, EngineLostError, FiresteelError
 from firesteel.fs.files import private_dir, tail
 from firesteel.hosts import Whereabouts
-from firesteel.types import AttemptId, Guard, certain
+from firesteel.types import AttemptId, Guard
 from firesteel.worker import engine_log
 from firesteel.worker.endings import result_of
 from firesteel.worker.pool import DriverExit
@@ -103,7 +103,7 @@ class AttemptSettling:
         self._processes.dismiss(attempt, self._processes.drivers.get(attempt))
         return result
 
-    def fence(self, attempt: AttemptId, unreachable: bool = False, guard: Guard = certain) -> AttemptResult:
+    def fence(self, attempt: AttemptId, guard: Guard, *, unreachable: bool = False) -> AttemptResult:
         """See AttemptExecutor."""
         directory = self._processes.directory(attempt)
         self.check_is_here(attempt)
@@ -124,14 +124,15 @@ class AttemptSettling:
                     "as its driver nor releases the lock; if that process hangs, end it"
                 )
 
-    def forget(self, attempt: AttemptId) -> None:
+    def forget(self, attempt: AttemptId, guard: Guard) -> None:
         """See AttemptExecutor. The spec goes, and with it the engine's token."""
         directory = self._processes.directory(attempt)
         if not directory.root.is_dir():
             return
+        guard()
         if not directory.has_result:
             # What keeps a late driver from running this goes away below; a result takes its place.
-            self.fence(attempt)
+            self.fence(attempt, guard)
         elif (result := directory.read_result()) is not None and result.state is not AttemptState.FINISHED:
             # Only the spec knows where its session is, and the spec goes away below.
             self._release(directory, patient=True, last=True)
