@@ -22,6 +22,7 @@ BASE = {
     "hosts",
     "ports",
     "failure",
+    "records",
     "status",
     "concurrency",
     "log_context",
@@ -32,6 +33,7 @@ BASE = {
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "failure": set(),
+    "records": set(),
     "status": set(),
     "concurrency": set(),
     "log_context": set(),

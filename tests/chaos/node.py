@@ -20,6 +20,7 @@ from firesteel.errors import FiresteelError, NotLeadingError
 from firesteel.hosts import this_user
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
+from firesteel.records import to_json
 from firesteel.stores.job_graphs import Submission
 from firesteel.types import JobID
 
@@ -44,7 +45,7 @@ async def answer(dispatcher: Dispatcher, call: str, a: dict[str, Any]) -> Any:
             return (await dispatcher.request_job_status(JobID(a["job_id"]))).value
         case "result":
             result = await dispatcher.request_job_result(JobID(a["job_id"]))
-            return {**result.to_json(), "dirty": dispatcher._services.results.is_dirty(result.job_id)}
+            return {**to_json(result), "dirty": dispatcher._services.results.is_dirty(result.job_id)}
         case "cancel":
             await dispatcher.cancel_job(JobID(a["job_id"]))
             return None
@@ -55,7 +56,7 @@ async def answer(dispatcher: Dispatcher, call: str, a: dict[str, Any]) -> Any:
             await dispatcher.trigger_checkpoint(JobID(a["job_id"]), a["trigger"])
             return None
         case "operation":
-            return (await dispatcher.request_operation(JobID(a["job_id"]), a["trigger"])).to_json()
+            return to_json(await dispatcher.request_operation(JobID(a["job_id"]), a["trigger"]))
         case "heartbeat":
             await dispatcher.report_client_heartbeat(JobID(a["job_id"]))
             return None

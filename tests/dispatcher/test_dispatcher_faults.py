@@ -16,6 +16,7 @@ from firesteel.errors import DuplicateJobError, EngineLostError, JobStateError, 
 from firesteel.failure import FailureKind
 from firesteel.ha.protocols import Stored
 from firesteel.jobmaster.executor import Presence
+from firesteel.records import to_json
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -268,7 +269,7 @@ def test_first_of_two_results_stays_and_the_node_lives(tmp_path: Path) -> None:
             restarts=0,
             digest=twice.digest,
         )
-        cluster.put(f"results/{twice.job_id}", json.dumps({"v": 1, "dirty": True, **there.to_json()}).encode())
+        cluster.put(f"results/{twice.job_id}", json.dumps({"v": 1, "dirty": True, **to_json(there)}).encode())
         assert await cluster.result(twice.job_id) == there
         await cluster.clean(twice.job_id)
         assert cluster.stored(f"results/{twice.job_id}")["name"] == "first"

@@ -15,6 +15,7 @@ from firesteel.errors import (
     OperationNotFoundError,
     SavepointError,
 )
+from firesteel.records import to_json
 from firesteel.savepoint.naming import savepoint_location
 from firesteel.status import JobStatus
 from firesteel.stores.codec import encode
@@ -462,7 +463,7 @@ def test_wish_of_an_earlier_version_is_the_same_wish(tmp_path: Path) -> None:
 
     async def main(cluster: Cluster) -> None:
         job_id = await cluster.running(cluster.job(1, streaming=True))
-        wish = Operation(job_id, "t1", OperationKind.STOP, 1.0).to_json()
+        wish = to_json(Operation(job_id, "t1", OperationKind.STOP, 1.0))
         del wish["asked"], wish["location"]
         (await cluster.leader()).crash()
         cluster.put(f"operations/{job_id}/t1", encode(wish))

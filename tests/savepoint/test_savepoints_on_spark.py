@@ -127,7 +127,7 @@ def test_rollback_stop_and_disposal(cluster: Cluster, tmp_path: Path) -> None:
 
             # A driver that dies is followed by one that goes on, and counts on.
             before = await d.committed(third)
-            assert (before.restores, before.before) == (1, stopped.result["batches"]["ids"])  # type: ignore[index,call-overload]
+            assert (before.restores, before.before) == (1, stopped.result["batches"]["ids"])
             kill_driver(cluster, third)
             d.input.feed(1)
             await d.until(lambda: d.ids("job") == d.input.ids, third)

@@ -12,6 +12,7 @@ from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job, threads_use
 
 from firesteel.errors import FencingError, JobNotFoundError, JobStateError, StoreUnavailableError
 from firesteel.failure import Failure, FailureKind
+from firesteel.records import from_json, to_json
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
 from firesteel.stores.job_results import JobResult, JobResultStore
@@ -41,7 +42,7 @@ FAILED = result(2, status=JobStatus.FAILED, failure=FAILURE, started_at=None, no
 
 @pytest.mark.parametrize("one", [result(1), FAILED])
 def test_a_result_comes_back_from_json_as_it_was(one: JobResult) -> None:
-    assert JobResult.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert from_json(json.loads(json.dumps(to_json(one))), JobResult) == one
 
 
 def test_only_an_end_is_a_result() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.stores.store_doubles import EPOCH, OLD, FaultyStore, job
 
 from firesteel.errors import FencingError
+from firesteel.records import from_json, to_json
 from firesteel.stores.parked import ParkedJob, ParkedStore
 from firesteel.types import JobID
 
@@ -14,7 +15,7 @@ GRAPH = ParkedJob(job(1), f"graphs/{job(1)}", bytes(range(256)), "it is not JSON
 
 
 def test_a_parked_record_comes_back_from_json_byte_for_byte() -> None:
-    assert ParkedJob.from_json(json.loads(json.dumps(GRAPH.to_json()))) == GRAPH
+    assert from_json(json.loads(json.dumps(to_json(GRAPH))), ParkedJob) == GRAPH
 
 
 def test_records_are_parked_listed_and_forgotten_by_job() -> None:
@@ -39,7 +40,7 @@ def test_a_bad_parked_record_is_left_out(caplog: pytest.LogCaptureFixture) -> No
         store = ParkedStore(faulty)
         await store.put(GRAPH, epoch=EPOCH)
         await faulty.damage(f"parked/{job(2)}/graphs", b"?")
-        await faulty.damage(f"parked/{job(3)}/graphs", json.dumps({"v": 1, **GRAPH.to_json(), "raw": "%"}).encode())
+        await faulty.damage(f"parked/{job(3)}/graphs", json.dumps({"v": 1, **to_json(GRAPH), "raw": "%"}).encode())
         assert list(await store.list()) == [GRAPH]
         assert job(2) in caplog.text
         assert job(3) in caplog.text

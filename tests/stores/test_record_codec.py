@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,11 +11,19 @@ from tests.stores.store_doubles import job
 
 from firesteel.errors import StoreError
 from firesteel.ha.protocols import Stored
-from firesteel.stores.codec import UnreadableRecordError, decode, decode_all, encode, take, take_job_id, take_number
+from firesteel.records import from_json
+from firesteel.stores.codec import UnreadableRecordError, decode, decode_all, encode, take, take_job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    name: str
+    at: float
 
 
 def build(data: Mapping[str, Any]) -> tuple[str, float]:
-    return take(data, "name", str), take_number(data, "at")
+    note = from_json(data, Note)
+    return note.name, note.at
 
 
 def test_a_record_carries_its_version_and_comes_back() -> None:
@@ -45,10 +54,10 @@ def test_fields_that_a_newer_writer_added_are_ignored() -> None:
         (b'{"v": true, "name": "a", "at": 1}', "no version"),
         (b'{"v": 0, "name": "a", "at": 1}', "no version"),
         (b'{"v": 2, "name": "a", "at": 1}', "version 2 and this Firesteel knows up to 1"),
-        (b'{"v": 1, "at": 1}', "'name' is missing"),
-        (b'{"v": 1, "name": 3, "at": 1}', "'name' is 3 where str is expected"),
-        (b'{"v": 1, "name": "a", "at": "1"}', "'at' is '1' where a number"),
-        (b'{"v": 1, "name": "a", "at": true}', "'at' is True where a number"),
+        (b'{"v": 1, "at": 1}', "missing required field `name`"),
+        (b'{"v": 1, "name": 3, "at": 1}', "Expected `str`, got `int` - at `$.name`"),
+        (b'{"v": 1, "name": "a", "at": "1"}', "Expected `float`, got `str` - at `$.at`"),
+        (b'{"v": 1, "name": "a", "at": true}', "Expected `float`, got `bool` - at `$.at`"),
         (b"[" * 200_000, "nested too deeply"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from tests.stores.store_doubles import EPOCH, OLD, FaultyStore
 
 from firesteel.errors import FencingError, QuotaExceededError, StoreUnavailableError
+from firesteel.records import from_json, to_json
 from firesteel.stores.uploads import Upload, UploadStore, is_upload_id, new_upload_id
 
 KEY = "ab" * 32
@@ -18,7 +19,7 @@ def upload(number: int = 1, *, owner: str = "alice", at: float = 1.0) -> Upload:
 
 
 def test_an_upload_comes_back_from_json_as_it_was() -> None:
-    assert Upload.from_json(json.loads(json.dumps(upload().to_json()))) == upload()
+    assert from_json(json.loads(json.dumps(to_json(upload()))), Upload) == upload()
 
 
 def test_ids_are_new_each_time_and_keep_the_name_as_far_as_paths_allow() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from firesteel.fs.files import private_dir, read_json, write_json
 from firesteel.hosts import this_host
 from firesteel.processes import ProcessIdentity
+from firesteel.records import from_json, to_json
 from firesteel.types import ANONYMOUS_USER
 
 RECORD = "engine.json"
@@ -74,24 +75,12 @@ class EngineRecord:
         return f"sc://{self.host}:{self.port}/;{';'.join(parts)}"
 
     def as_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
+        return to_json(self)
 
     @staticmethod
-    def from_json(data: dict[str, object]) -> EngineRecord:
-        values = dict(data)
-        spec = dict(values.pop("spec"))  # type: ignore[call-overload]
-        process = values.pop("process", None)
-        return EngineRecord(
-            spec=EngineSpec(
-                master=spec["master"],
-                memory=spec["memory"],
-                spark=tuple((k, v) for k, v in spec["spark"]),
-                jvm_options=tuple(spec["jvm_options"]),
-                owner=spec.get("owner"),
-            ),
-            process=ProcessIdentity(**process) if process else None,  # type: ignore[arg-type]
-            **values,  # type: ignore[arg-type]
-        )
+    def from_json(data: object) -> EngineRecord:
+        """Raises ValueError."""
+        return from_json(data, EngineRecord)
 
 
 class EngineDirectory:

@@ -21,6 +21,7 @@ from firesteel.jobmaster.executor import Presence
 from firesteel.jobmaster.past import NO_PAST, Past, PastAttempt
 from firesteel.jobmaster.restart import NO_FAILURES, RestartHistory, remembered, restart_delay
 from firesteel.jobmaster.story import NO_STORY, Chapter, Story
+from firesteel.records import from_json, to_json
 from firesteel.status import TRANSITIONS, JobStatus
 
 # -- state ----------------------------------------------------------------------------------------------------------
@@ -34,18 +35,6 @@ class ExceptionEntry:
     at: float
     attempt: int
     labels: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "failure": self.failure.to_json(),
-            "at": self.at,
-            "attempt": self.attempt,
-            "labels": dict(self.labels),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> ExceptionEntry:
-        return ExceptionEntry(Failure.from_json(data["failure"]), data["at"], data["attempt"], data["labels"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +101,7 @@ class JobState:
             "cancel_requested": self.cancel_requested,
             "keep_checkpoint": self.keep_checkpoint,
             "stop_requested": self.stop_requested,
-            "exceptions": [e.to_json() for e in self.exceptions],
+            "exceptions": [to_json(e) for e in self.exceptions],
             "timestamps": dict(self.timestamps),
             "story": self.story.to_json(),
         }
@@ -136,7 +125,7 @@ class JobState:
             cancel_requested=data["cancel_requested"],
             keep_checkpoint=data.get("keep_checkpoint"),
             stop_requested=data["stop_requested"],
-            exceptions=tuple(ExceptionEntry.from_json(e) for e in data["exceptions"]),
+            exceptions=tuple(from_json(e, ExceptionEntry) for e in data["exceptions"]),
             timestamps=data["timestamps"],
             story=Story.from_json(data["story"]) if "story" in data else NO_STORY,
         )

@@ -6,11 +6,13 @@ This is part of the job's record, so every leader knows it, even long after the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.attempts import committed
 from firesteel.attempts.committed import NONE, Committed
+from firesteel.driver import committed
+from firesteel.records import from_json, to_json
 
 KEPT_ATTEMPTS = 16
 """Attempts that are remembered, and whose logs are kept, of a job that restarts for months."""
@@ -90,7 +92,7 @@ class Past:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "attempts": [asdict(a) for a in self.attempts],
+            "attempts": [to_json(a) for a in self.attempts],
             "until": self.until,
             "sinks": {name: dict(totals) for name, totals in self.sinks.items()},
             "vertices": dict(self.vertices),
@@ -100,7 +102,7 @@ class Past:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Past:
         return Past(
-            tuple(PastAttempt(**a) for a in data["attempts"]),
+            tuple(from_json(a, PastAttempt) for a in data["attempts"]),
             data["until"],
             data["sinks"],
             data["vertices"],
@@ -136,14 +138,11 @@ def _without_totals(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 def attempts_make_sense(data: Any) -> bool:
     """Whether the attempts in an archive are well-formed: anyone may have written it (S17)."""
-    return isinstance(data, list) and all(
-        isinstance(a, dict)
-        and isinstance(a.get("number"), int)
-        and isinstance(a.get("endpoint"), str)
-        and isinstance(a.get("engine_id"), str | None)
-        and all(isinstance(a.get(k), int | float) for k in ("started_at", "ended_at"))
-        for a in data
-    )
+    try:
+        from_json(data, list[PastAttempt])
+    except ValueError:
+        return False
+    return True
 
 
 def checkpoints_make_sense(data: Any) -> bool:

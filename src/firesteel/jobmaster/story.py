@@ -6,10 +6,11 @@ failures are in the exception history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firesteel.records import from_json, to_json
 from firesteel.status import JobStatus
 
 MOST_CHAPTERS = 100
@@ -26,19 +27,6 @@ class Chapter:
     """The last attempt that had begun by then; 0 before the first."""
     epoch: int
     """The leader's epoch."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "at": self.at,
-            "status": self.status.value,
-            "cause": self.cause,
-            "attempt": self.attempt,
-            "epoch": self.epoch,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Chapter:
-        return Chapter(data["at"], JobStatus(data["status"]), data["cause"], data["attempt"], data["epoch"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +49,12 @@ class Story:
         return Story(self.chapters[:-1], self.left_out) if ended else self
 
     def to_json(self) -> dict[str, Any]:
-        return {"chapters": [c.to_json() for c in self.chapters], "left_out": self.left_out}
+        return to_json(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Story:
-        return Story(tuple(Chapter.from_json(c) for c in data["chapters"]), data["left_out"])
+        """Raises ValueError."""
+        return from_json(data, Story)
 
 
 NO_STORY = Story()
@@ -73,15 +62,8 @@ NO_STORY = Story()
 
 def story_makes_sense(data: object) -> bool:
     """Whether it is what `Story.to_json` writes (S17)."""
-    if not isinstance(data, Mapping) or not isinstance(chapters := data.get("chapters"), Sequence):
+    try:
+        from_json(data, Story)
+    except ValueError:
         return False
-    statuses = {s.value for s in JobStatus}
-    return isinstance(data.get("left_out"), int) and all(
-        isinstance(c, Mapping)
-        and isinstance(c.get("at"), int | float)
-        and c.get("status") in statuses
-        and isinstance(c.get("cause"), str)
-        and isinstance(c.get("attempt"), int)
-        and isinstance(c.get("epoch"), int)
-        for c in chapters
-    )
+    return True

@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from firesteel.errors import SavepointError
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import JobGraph, Sink
+from firesteel.records import from_json, to_json
 from firesteel.types import JobID
 
 T = TypeVar("T")
@@ -67,10 +68,6 @@ class SinkPlaces:
         files = is_file_sink(sink)
         return SinkPlaces(checkpoint, sink.path if files else None, sink.table if files else None)
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> SinkPlaces:
-        return SinkPlaces(_text(data["checkpoint"]), _text_or_none(data["path"]), _text_or_none(data["table"]))
-
 
 def is_file_sink(sink: Sink) -> bool:
     """Whether Spark writes this sink as files, with a log of which belong to which batch."""
@@ -95,20 +92,11 @@ class SavepointRequest:
         return SavepointRequest(job_id, graph.name, trigger_id, _masked(json.loads(graph.to_json())), sinks)
 
     def to_bytes(self) -> bytes:
-        return _dump({"version": VERSION, **asdict(self)})
+        return _dump({"version": VERSION, **to_json(self)})
 
     @staticmethod
     def from_bytes(raw: bytes, where: str, name: str = REQUEST) -> SavepointRequest:
-        def build(data: Mapping[str, Any]) -> SavepointRequest:
-            return SavepointRequest(
-                JobID(_text(data["job_id"])),
-                _text(data["job_name"]),
-                _text(data["trigger_id"]),
-                dict(data["graph"]),
-                {_text(k): SinkPlaces.from_json(v) for k, v in data["sinks"].items()},
-            )
-
-        return _load(raw, f"{where}/{name}", build)
+        return _load(raw, f"{where}/{name}", lambda data: from_json(data, SavepointRequest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +140,7 @@ class Manifest:
         return {name: sum(f.size for f in sink.files.values()) for name, sink in self.sinks.items()}
 
     def to_bytes(self) -> bytes:
-        return _dump({"version": VERSION, **asdict(self)})
+        return _dump({"version": VERSION, **to_json(self)})
 
     @staticmethod
     def from_bytes(raw: bytes, where: str) -> Manifest:
@@ -161,42 +149,21 @@ class Manifest:
 
 
 def _manifest(data: Mapping[str, Any]) -> Manifest:
-    if not is_data_directory(_text(data["data"])):
-        raise ValueError(f"{data['data']!r} is not a data directory")
-    return Manifest(
-        JobID(_text(data["job_id"])),
-        _text(data["job_name"]),
-        _text(data["trigger_id"]),
-        float(data["created_at"]),
-        dict(data["graph"]),
-        data["data"],
-        {_part(k): _sink(v) for k, v in data["sinks"].items()},
-    )
+    manifest = from_json(data, Manifest)
+    if not is_data_directory(manifest.data):
+        raise ValueError(f"{manifest.data!r} is not a data directory")
+    for name, sink in manifest.sinks.items():
+        _check_name(name)
+        for file in sink.files:
+            for part in file.split("/"):
+                _check_name(part)
+    return manifest
 
 
-def _sink(data: Mapping[str, Any]) -> SavedSink:
-    files = {
-        "/".join(_part(p) for p in name.split("/")): SavedFile(int(f["size"]), _text(f["sha256"]))
-        for name, f in data["files"].items()
-    }
-    return SavedSink(int(data["batch"]), _text_or_none(data["query_id"]), SinkPlaces.from_json(data["places"]), files)
-
-
-def _part(name: Any) -> str:
+def _check_name(name: str) -> None:
     """A manifest may have been written by anybody: no name in it leads out of its directory."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r:.100} is not a file name")
-    return name
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.100} is not text")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
 
 
 def _dump(data: Mapping[str, Any]) -> bytes:

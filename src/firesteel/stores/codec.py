@@ -99,17 +99,6 @@ def take(data: Mapping[str, Any], key: str, kind: type[T]) -> T:
     return value
 
 
-def take_number(data: Mapping[str, Any], key: str) -> float:
-    value = data[key]
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"the field '{key}' is {value!r:.{_SHOWN}} where a number is expected")
-    return float(value)
-
-
-def take_optional_number(data: Mapping[str, Any], key: str) -> float | None:
-    return None if data.get(key) is None else take_number(data, key)
-
-
 def take_job_id(data: Mapping[str, Any], path: str | None = None) -> JobID:
     """The job that a record says it belongs to. With `path`: where it stands; one on another job's path is damage."""
     job_id = parse_job_id(take(data, "job_id", str))

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from firesteel.ha.protocols import NEW, Epoch, StateStore
 from firesteel.jobgraph.model import JobGraph
+from firesteel.records import from_json, to_json
 from firesteel.types import JobID
 
-from .codec import decode, decode_all, encode, take, take_job_id, take_number, take_optional_number
+from .codec import decode, decode_all, encode, take_job_id
 
 _PREFIX = "graphs"
 
@@ -39,37 +40,23 @@ class Submission:
 
     def to_bytes(self) -> bytes:
         """The stored record, with the graph as it was written for its digest."""
-        record = encode(
-            {
-                "job_id": self.job_id,
-                "submitted_at": self.submitted_at,
-                "digest": self.digest,
-                "priority": self.priority,
-                "initial_client_heartbeat_timeout": self.initial_client_heartbeat_timeout,
-                "owner": self.owner,
-                "restricted": self.restricted,
-                "resumes": self.resumes,
-            }
-        )
+        header = to_json(self, other=lambda _graph: None)
+        del header["graph"]
+        record = encode(header)
         return b'%b,"graph":%b}' % (record.removesuffix(b"}"), self.graph.canonical)
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Submission:
-        """Raises ValueError or KeyError when `data` is not a submission."""
-        return Submission(
-            job_id=take_job_id(data),
-            graph=_graph(data["graph"]),
-            submitted_at=take_number(data, "submitted_at"),
-            digest=take(data, "digest", str),
-            priority=take(data, "priority", int),
-            initial_client_heartbeat_timeout=take_optional_number(data, "initial_client_heartbeat_timeout"),
-            owner=take({"owner": "", **data}, "owner", str),
-            restricted=take({"restricted": False, **data}, "restricted", bool),
-            resumes=take({"resumes": "", **data}, "resumes", str),
-        )
+    def from_bytes(path: str, raw: bytes) -> Submission:
+        """What `to_bytes` wrote. Raises UnreadableRecordError."""
+
+        def build(data: Mapping[str, Any]) -> Submission:
+            take_job_id(data, path)
+            return from_json(data, Submission, other=_graph)
+
+        return decode(path, raw, build)
 
 
-def _graph(data: object) -> JobGraph:
+def _graph(_kind: type[JobGraph], data: object) -> JobGraph:
     try:
         return JobGraph.model_validate(data)
     except ValidationError as error:
@@ -93,7 +80,7 @@ class JobGraphStore:
     async def get(self, job_id: JobID) -> Submission | None:
         """Raises UnreadableRecordError."""
         stored = await self._store.get(_path(job_id))
-        return None if stored is None else await asyncio.to_thread(_read, _path(job_id), stored.value)
+        return None if stored is None else await asyncio.to_thread(Submission.from_bytes, _path(job_id), stored.value)
 
     async def raw(self, job_id: JobID) -> bytes | None:
         """The bytes as they stand in the store, readable or not."""
@@ -105,7 +92,7 @@ class JobGraphStore:
 
     async def recover(self) -> tuple[list[Submission], dict[JobID, str]]:
         """All jobs in the order in which they were accepted, and why the unreadable ones are; no bad one stops another."""
-        good, bad = await decode_all(await self._store.list(_PREFIX), _read)
+        good, bad = await decode_all(await self._store.list(_PREFIX), Submission.from_bytes)
         return sorted(good.values(), key=lambda s: (s.submitted_at, s.job_id)), bad
 
     async def delete(self, job_id: JobID, *, epoch: Epoch) -> bool:
@@ -115,11 +102,3 @@ class JobGraphStore:
 
 def _path(job_id: JobID) -> str:
     return f"{_PREFIX}/{job_id}"
-
-
-def _read(path: str, raw: bytes) -> Submission:
-    def build(data: Mapping[str, Any]) -> Submission:
-        take_job_id(data, path)
-        return Submission.from_json(data)
-
-    return decode(path, raw, build)

@@ -16,10 +16,11 @@ from typing import Any
 from firesteel.errors import JobNotFoundError, JobStateError, VersionConflictError
 from firesteel.failure import Failure
 from firesteel.ha.protocols import NEW, Epoch, StateStore
+from firesteel.records import from_json, to_json
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
-from .codec import decode, decode_all, encode, take, take_job_id, take_number, take_optional_number
+from .codec import decode, decode_all, encode, take, take_job_id
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +28,6 @@ _PREFIX = "results"
 _MESSAGE_IN_MEMORY = 400
 _FORGET_AT_ONCE = 20
 """How many old results one clean-up removes at most, so that a retention that was lowered does not hold up the first one."""
-
-
-_SINCE_0_2: Mapping[str, Any] = {
-    "owner": "",
-    "mode": "batch",
-    "vertices": 0,
-    "checkpoint": "",
-    "resumes": "",
-    "files": [],
-}
-"""Of results that 0.1 wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,54 +63,6 @@ class JobResult:
     def __post_init__(self) -> None:
         if not self.status.terminal:
             raise ValueError(f"{self.status.value} is not how job {self.job_id} can end")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "name": self.name,
-            "status": self.status.value,
-            "failure": None if self.failure is None else self.failure.to_json(),
-            "submitted_at": self.submitted_at,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "attempts": self.attempts,
-            "restarts": self.restarts,
-            "digest": self.digest,
-            "stopped": self.stopped,
-            "note": self.note,
-            "owner": self.owner,
-            "mode": self.mode,
-            "vertices": self.vertices,
-            "checkpoint": self.checkpoint,
-            "resumes": self.resumes,
-            "files": list(self.files),
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> JobResult:
-        """Raises ValueError or KeyError when `data` is not a result."""
-        failure = data["failure"]
-        data = {**_SINCE_0_2, **data}
-        return JobResult(
-            job_id=take_job_id(data),
-            name=take(data, "name", str),
-            status=JobStatus(data["status"]),
-            failure=None if failure is None else Failure.from_json(failure),
-            submitted_at=take_number(data, "submitted_at"),
-            started_at=take_optional_number(data, "started_at"),
-            ended_at=take_number(data, "ended_at"),
-            attempts=take(data, "attempts", int),
-            restarts=take(data, "restarts", int),
-            digest=take(data, "digest", str),
-            stopped=take(data, "stopped", bool),
-            note=take(data, "note", str),
-            owner=take(data, "owner", str),
-            mode=take(data, "mode", str),
-            vertices=take(data, "vertices", int),
-            checkpoint=take(data, "checkpoint", str),
-            resumes=take(data, "resumes", str),
-            files=tuple(take(data, "files", list)),
-        )
 
 
 class JobResultStore:
@@ -268,13 +210,13 @@ def _path(job_id: JobID) -> str:
 
 
 def _encode(result: JobResult, *, dirty: bool) -> bytes:
-    return encode({"dirty": dirty, **result.to_json()})
+    return encode({"dirty": dirty, **to_json(result)})
 
 
 def _read(path: str, raw: bytes) -> tuple[JobResult, bool]:
     def build(data: Mapping[str, Any]) -> tuple[JobResult, bool]:
         take_job_id(data, path)
-        return JobResult.from_json(data), take(data, "dirty", bool)
+        return from_json(data, JobResult), take(data, "dirty", bool)
 
     return decode(path, raw, build)
 

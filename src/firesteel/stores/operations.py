@@ -17,17 +17,10 @@ from pydantic import JsonValue
 
 from firesteel.errors import InvalidInputError, JobStateError, OperationNotFoundError, Problem, VersionConflictError
 from firesteel.ha.protocols import NEW, Epoch, StateStore, Stored
+from firesteel.records import from_json, to_json
 from firesteel.types import JobID
 
-from .codec import (
-    UnreadableRecordError,
-    decode,
-    encode,
-    take,
-    take_job_id,
-    take_number,
-    take_optional_number,
-)
+from .codec import UnreadableRecordError, decode, encode, take_job_id
 
 logger = logging.getLogger(__name__)
 
@@ -58,54 +51,24 @@ class Operation:
     """Chosen by the client; unique within the job."""
     kind: OperationKind
     started_at: float
-    asked: Mapping[str, JsonValue] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
     """What was asked for in particular. The same trigger id with something else is another wish, and refused."""
     location: str = ""
     """Where the savepoint is, or will be. Worked out once: the next leader may be configured otherwise."""
     status: OperationStatus = OperationStatus.IN_PROGRESS
     ended_at: float | None = None
-    result: Mapping[str, JsonValue] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.ended_at is None) != (self.status is OperationStatus.IN_PROGRESS):
+            raise ValueError(f"an operation that is {self.status.value} and ended at {self.ended_at}")
 
     @property
     def savepoint(self) -> str:
         """Where the savepoint is that this has led to; empty when there is none, or none any more."""
         taken = self.kind in (OperationKind.SAVEPOINT, OperationKind.STOP) and self.status is OperationStatus.COMPLETED
         return str(self.result.get("location") or "") if taken and not self.result.get("disposed") else ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "trigger_id": self.trigger_id,
-            "kind": self.kind.value,
-            "started_at": self.started_at,
-            "asked": dict(self.asked),
-            "location": self.location,
-            "status": self.status.value,
-            "ended_at": self.ended_at,
-            "result": dict(self.result),
-            "error": self.error,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Operation:
-        """Raises ValueError or KeyError when `data` is not an operation."""
-        status = OperationStatus(data["status"])
-        ended_at = take_optional_number(data, "ended_at")
-        if (ended_at is None) != (status is OperationStatus.IN_PROGRESS):
-            raise ValueError(f"an operation that is {status.value} and ended at {ended_at}")
-        return Operation(
-            job_id=take_job_id(data),
-            trigger_id=take(data, "trigger_id", str),
-            kind=OperationKind(data["kind"]),
-            started_at=take_number(data, "started_at"),
-            asked=take(data, "asked", dict) if "asked" in data else {},
-            location=take(data, "location", str) if "location" in data else "",
-            status=status,
-            ended_at=ended_at,
-            result=take(data, "result", dict),
-            error=take(data, "error", str),
-        )
 
 
 class OperationStore:
@@ -171,7 +134,7 @@ class OperationStore:
     async def _put_new(self, operation: Operation, epoch: Epoch) -> Operation:
         path = _path(operation.job_id, operation.trigger_id)
         try:
-            await self._store.put(path, encode(operation.to_json()), epoch=epoch, expected=NEW)
+            await self._store.put(path, encode(to_json(operation)), epoch=epoch, expected=NEW)
         except VersionConflictError:
             stored = await self._store.get(path)
             # Looked at after the last await: a call beside this one may have begun the same operation meanwhile.
@@ -216,7 +179,7 @@ class OperationStore:
                 )
             return known
         ended = replace(known, status=status, **outcome)
-        await self._store.put(_path(job_id, trigger_id), encode(ended.to_json()), epoch=epoch)
+        await self._store.put(_path(job_id, trigger_id), encode(to_json(ended)), epoch=epoch)
         self._remember(ended)
         return ended
 
@@ -225,7 +188,7 @@ class OperationStore:
         gone = [o for of_job in self._operations.values() for o in of_job.values() if o.savepoint == location]
         for operation in gone:
             known = replace(operation, result={**operation.result, "disposed": True})
-            await self._store.put(_path(known.job_id, known.trigger_id), encode(known.to_json()), epoch=epoch)
+            await self._store.put(_path(known.job_id, known.trigger_id), encode(to_json(known)), epoch=epoch)
             self._remember(known)
 
     async def expire(
@@ -278,7 +241,7 @@ def _checked(there: Operation, wish: Operation) -> Operation:
     return there
 
 
-def _words(asked: Mapping[str, JsonValue]) -> str:
+def _words(asked: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in asked.items()) or "nothing more"
 
 
@@ -289,7 +252,7 @@ def _path(job_id: JobID, trigger_id: str) -> str:
 def _read(path: str, raw: bytes) -> Operation:
     def build(data: Mapping[str, Any]) -> Operation:
         take_job_id(data, path)
-        operation = Operation.from_json(data)
+        operation = from_json(data, Operation)
         if path != _path(operation.job_id, operation.trigger_id):
             raise ValueError(f"it is the record of operation {operation.trigger_id}")
         return operation

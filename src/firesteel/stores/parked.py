@@ -5,16 +5,15 @@ A record that is parked is out of the way: its job is reported, and the others g
 
 from __future__ import annotations
 
-import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from firesteel.ha.protocols import Epoch, StateStore
+from firesteel.records import from_json, to_json
 from firesteel.types import JobID
 
-from .codec import UnreadableRecordError, decode, encode, take, take_number
+from .codec import UnreadableRecordError, decode, encode
 
 logger = logging.getLogger(__name__)
 
@@ -24,31 +23,12 @@ _PREFIX = "parked"
 @dataclass(frozen=True, slots=True)
 class ParkedJob:
     job_id: JobID
+    """As it was found: it need not be a proper id."""
     path: str
     """Where the record stood: `graphs/<job id>`."""
     raw: bytes
     reason: str
     parked_at: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "path": self.path,
-            "raw": base64.b64encode(self.raw).decode("ascii"),
-            "reason": self.reason,
-            "parked_at": self.parked_at,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> ParkedJob:
-        """Raises ValueError or KeyError when `data` is not a parked record."""
-        return ParkedJob(
-            job_id=JobID(take(data, "job_id", str)),  # as it was found: it need not be a proper id
-            path=take(data, "path", str),
-            raw=base64.b64decode(take(data, "raw", str), validate=True),
-            reason=take(data, "reason", str),
-            parked_at=take_number(data, "parked_at"),
-        )
 
 
 class ParkedStore:
@@ -60,13 +40,13 @@ class ParkedStore:
     async def put(self, parked: ParkedJob, *, epoch: Epoch) -> None:
         """Keep a record. Repeating it is harmless."""
         kind = parked.path.partition("/")[0]
-        await self._store.put(f"{_PREFIX}/{parked.job_id}/{kind}", encode(parked.to_json()), epoch=epoch)
+        await self._store.put(f"{_PREFIX}/{parked.job_id}/{kind}", encode(to_json(parked)), epoch=epoch)
 
     async def list(self) -> Sequence[ParkedJob]:
         found = []
         for path, stored in (await self._store.list(_PREFIX)).items():
             try:
-                found.append(decode(path, stored.value, ParkedJob.from_json))
+                found.append(decode(path, stored.value, lambda data: from_json(data, ParkedJob)))
             except UnreadableRecordError as error:
                 logger.error("a parked record is left out: %s", error)
         return found

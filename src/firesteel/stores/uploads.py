@@ -16,8 +16,9 @@ from typing import Any
 
 from firesteel.errors import QuotaExceededError
 from firesteel.ha.protocols import Epoch, StateStore, Stored
+from firesteel.records import from_json, to_json
 
-from .codec import UnreadableRecordError, decode, encode, take, take_number
+from .codec import UnreadableRecordError, decode, encode
 
 logger = logging.getLogger(__name__)
 
@@ -52,29 +53,9 @@ class Upload:
     entry: str = ""
     """What runs when nothing else is asked for: a Python module, `__main__`, or nothing."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.upload_id,
-            "name": self.name,
-            "key": self.key,
-            "size": self.size,
-            "uploaded": self.uploaded_at,
-            "owner": self.owner,
-            "entry": self.entry,
-        }
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Upload:
-        """Raises ValueError or KeyError when `data` is not an upload."""
-        return Upload(
-            upload_id=take(data, "id", str),
-            name=take(data, "name", str),
-            key=take(data, "key", str),
-            size=take(data, "size", int),
-            uploaded_at=take_number(data, "uploaded"),
-            owner=take(data, "owner", str),
-            entry=take({"entry": "", **data}, "entry", str),
-        )
+_STORED_AS = {"upload_id": "id", "uploaded_at": "uploaded"}
+"""Fields that have another name in the record."""
 
 
 class UploadStore:
@@ -105,7 +86,7 @@ class UploadStore:
                     "delete some that are no longer needed (DELETE /jars/<id>)"
                 )
             with self._in_doubt():
-                await self._store.put(_path(upload.upload_id), encode(upload.to_json()), epoch=epoch)
+                await self._store.put(_path(upload.upload_id), _encode(upload), epoch=epoch)
             known[upload.upload_id] = upload
 
     async def delete(self, upload_id: str, *, epoch: Epoch) -> bool:
@@ -141,9 +122,14 @@ def _path(upload_id: str) -> str:
     return f"{_PREFIX}/{upload_id}"
 
 
+def _encode(upload: Upload) -> bytes:
+    return encode({_STORED_AS.get(name, name): value for name, value in to_json(upload).items()})
+
+
 def _read(path: str, raw: bytes) -> Upload:
     def build(data: Mapping[str, Any]) -> Upload:
-        upload = Upload.from_json(data)
+        named = {name: data[stored] for name, stored in _STORED_AS.items()}
+        upload = from_json({**data, **named}, Upload)
         if path != _path(upload.upload_id) or not is_upload_id(upload.upload_id):
             raise ValueError(f"it is the record of upload {upload.upload_id}")
         return upload
