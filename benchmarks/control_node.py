@@ -29,7 +29,7 @@ from firesteel.ha.services import open_high_availability
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.enrichers import load_enrichers
+from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
@@ -159,7 +159,7 @@ class Plane:
             finished=finished_jobs(configuration, lambda _: None),
             archivist=HistoryArchivist(None),
             clear_outputs=nothing,
-            enrichers=load_enrichers(()),
+            enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(directory / "blobs", max_size=1, quota=1), directory),
         )
         runner = node.dispatcher_runner(ha.election("bench"), address="bench", on_fatal=_die, on_shut_down=lambda: None)

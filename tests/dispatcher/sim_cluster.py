@@ -26,7 +26,7 @@ from firesteel.ha.protocols import Epoch, Stored
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.enrichers import load_enrichers
+from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.savepoint.manifest import SavepointRequest
@@ -165,7 +165,7 @@ class Cluster:
             ),
             archivist=self.archivist,
             clear_outputs=self._clear_outputs,
-            enrichers=load_enrichers(()),
+            enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(
                 BlobStore(self.directory / process.name / "blobs", max_size=1, quota=1), self.directory / process.name
             ),

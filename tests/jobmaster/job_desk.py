@@ -21,7 +21,7 @@ from firesteel.ha.memory import MemoryStateStore
 from firesteel.ha.protocols import Epoch
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import FixedDelayRestart, JobGraph
-from firesteel.jobmaster.enrichers import type_label
+from firesteel.jobmaster.enrichers import FailureEnrichers, type_label
 from firesteel.jobmaster.executor import Deployment, Presence
 from firesteel.jobmaster.machine import Finish, JobState
 from firesteel.jobmaster.master import JobMaster, JobMasterServices
@@ -238,7 +238,7 @@ class Desk:
             requirements=self._requirements,
             now=asyncio.get_running_loop().time,
             guard=self._guard,
-            enrichers=(type_label, lambda failure: {"where": failure.vertex or "nowhere"}),
+            enrichers=FailureEnrichers((type_label, lambda failure: {"where": failure.vertex or "nowhere"})),
             history_size=history_size,
             backoff=Backoff(0.2, 5.0),
         )

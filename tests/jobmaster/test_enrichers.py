@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 
@@ -15,13 +17,14 @@ import pytest
 from firesteel.errors import InvalidConfigError
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobmaster import enrichers as module
-from firesteel.jobmaster.enrichers import GROUP, FailureEnricher, labels_of, load_enrichers, type_label
+from firesteel.jobmaster.enrichers import GROUP, FailureEnricher, FailureEnrichers, load_enrichers, type_label
 
 OOM = Failure(FailureKind.OUT_OF_MEMORY, "Java heap space", vertex="orders")
 
 
 def labels(*enrichers: FailureEnricher, failure: Failure = OOM) -> dict[str, str]:
-    return asyncio.run(labels_of(failure, enrichers))
+    with contextlib.closing(FailureEnrichers(enrichers)) as made:
+        return asyncio.run(made.labels_of(failure))
 
 
 def by_vertex(failure: Failure) -> Mapping[str, str]:
@@ -90,11 +93,16 @@ def test_enricher_that_hangs_is_waited_for_only_so_long(
         release.wait(20)
         return {"late": "yes"}
 
+    made = FailureEnrichers((hang, by_vertex))
+
     async def main() -> dict[str, str]:
         try:
-            return await labels_of(OOM, (hang, by_vertex))
+            return await made.labels_of(OOM)
         finally:
-            release.set()  # the loop waits for its threads when it closes
+            began = time.monotonic()
+            made.close()  # waits for nobody
+            assert time.monotonic() - began < 5
+            release.set()  # the process waits for its threads when it ends
 
     with caplog.at_level(logging.ERROR):
         assert asyncio.run(main()) == {"vertex": "orders", "type": "MINE"}
@@ -106,8 +114,9 @@ def test_enricher_that_exits_does_not_end_the_control_plane() -> None:
     code = """
 import asyncio, sys
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobmaster.enrichers import labels_of, type_label
-print(asyncio.run(labels_of(Failure(FailureKind.DATA, "x"), (type_label, lambda _: sys.exit(3)))))
+from firesteel.jobmaster.enrichers import FailureEnrichers, type_label
+enrichers = FailureEnrichers((type_label, lambda _: sys.exit(3)))
+print(asyncio.run(enrichers.labels_of(Failure(FailureKind.DATA, "x"))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "{'type': 'DATA_ERROR'}\n")

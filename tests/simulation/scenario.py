@@ -24,7 +24,7 @@ from firesteel.errors import DuplicateJobError, FiresteelError, JobNotFoundError
 from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.enrichers import load_enrichers
+from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
@@ -157,7 +157,7 @@ class Simulation:
             finished=finished,
             archivist=HistoryArchivist(None),
             clear_outputs=clear_outputs,
-            enrichers=load_enrichers(()),
+            enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(self.directory / "blobs", max_size=1, quota=1), self.directory),
             now=lambda: self.world.now,
         )

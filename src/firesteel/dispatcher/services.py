@@ -11,7 +11,7 @@ from firesteel.concurrency import RETRIES, Backoff
 from firesteel.config import Configuration
 from firesteel.ha.protocols import Epoch
 from firesteel.hosts import Whereabouts, this_host
-from firesteel.jobmaster.enrichers import FailureEnricher
+from firesteel.jobmaster.enrichers import FailureEnrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMasterServices
@@ -52,7 +52,7 @@ class DispatcherServices:
     clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
     """Remove staging and checkpoints that an ended job no longer needs."""
     make_job_master: MakeJobMaster
-    enrichers: tuple[FailureEnricher, ...]
+    enrichers: FailureEnrichers
     events: JobEvents
     blobs: BlobStore
     """Of this node. Files that no job needs are collected by the leader."""

@@ -226,6 +226,7 @@ class ClusterEntrypoint:
             finished = finished_jobs(configuration, remove_logs)
         with starting("failure enrichers"):
             labels = enrichers(configuration)
+            opened.callback(labels.close)
         outputs = OutputCleaner(configuration, executor.errands)
         return Node(
             configuration=configuration,

@@ -20,7 +20,7 @@ from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElecti
 from firesteel.ha.retrying import RetryingStore
 from firesteel.hosts import Whereabouts, this_host, this_user
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.enrichers import FailureEnricher, load_enrichers
+from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMaster
@@ -57,7 +57,7 @@ class Node:
     finished: ExecutionGraphInfoStore
     archivist: HistoryArchivist
     clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
-    enrichers: tuple[FailureEnricher, ...]
+    enrichers: FailureEnrichers
     files: JobFiles
     make_job_master: MakeJobMaster = JobMaster
     events: JobEvents = dataclasses.field(default_factory=JobEvents)
@@ -166,5 +166,5 @@ def finished_jobs(configuration: Configuration, on_evict: Callable[[str], None])
     )
 
 
-def enrichers(configuration: Configuration) -> tuple[FailureEnricher, ...]:
-    return load_enrichers(configuration.jobmanager.failure_enrichers)
+def enrichers(configuration: Configuration) -> FailureEnrichers:
+    return FailureEnrichers(load_enrichers(configuration.jobmanager.failure_enrichers))

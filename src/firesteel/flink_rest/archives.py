@@ -6,40 +6,33 @@ import asyncio
 import shutil
 import tempfile
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from firesteel.blob.archive_check import check_zip
 from firesteel.blob.keys import BlobRef
-from firesteel.blob.store import BlobStore
+from firesteel.rest.context import RestContext
 
 MAX_ENTRIES = 20_000
 MAX_TOTAL = 4 << 30
 MAX_RATIO = 200.0
 
-_THREAD = ThreadPoolExecutor(1, thread_name_prefix="archives")
-"""Unpacking may take long: uploads wait for each other then, and nothing else does."""
+
+async def has_main(context: RestContext, ref: BlobRef) -> bool:
+    """Whether the archive has a `__main__.py`; it is checked as a whole first. Raises InvalidRequestError."""
+    return await _has(context, ref, ("__main__.py",))
 
 
-async def has_main(blobs: BlobStore, ref: BlobRef, directory: Path) -> bool:
-    """Whether the archive has a `__main__.py`; it is checked as a whole first. Raises InvalidRequestError.
-
-    `directory` is where a copy may stand meanwhile.
-    """
-    return await _has(blobs, ref, directory, ("__main__.py",))
-
-
-async def has_module(blobs: BlobStore, ref: BlobRef, directory: Path, module: str) -> bool:
+async def has_module(context: RestContext, ref: BlobRef, module: str) -> bool:
     """Whether the archive has a module that `python -m` could run. Otherwise as `has_main`."""
     path = module.replace(".", "/")
-    return await _has(blobs, ref, directory, (f"{path}.py", f"{path}.pyc", f"{path}/__main__.py"))
+    return await _has(context, ref, (f"{path}.py", f"{path}.pyc", f"{path}/__main__.py"))
 
 
-async def _has(blobs: BlobStore, ref: BlobRef, directory: Path, names: tuple[str, ...]) -> bool:
-    here = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="upload-", dir=directory))
+async def _has(context: RestContext, ref: BlobRef, names: tuple[str, ...]) -> bool:
+    here = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="upload-", dir=context.directory))
     try:
-        path = await blobs.materialize(ref, here)
-        return await asyncio.get_running_loop().run_in_executor(_THREAD, _look, path, names)
+        path = await context.blobs.materialize(ref, here)
+        return await context.archives.run(_look, path, names)
     finally:
         await asyncio.to_thread(shutil.rmtree, here, True)
 

@@ -74,7 +74,7 @@ async def upload_program(request: Request, context: Context, caller: CallerParam
     owner = principal.submits_as
     info = await context.blobs.put(part.chunks, owner=owner)
     entry = MAIN if suffix == ".py" else ""
-    if suffix in ARCHIVES and await has_main(context.blobs, BlobRef(info.key, name), context.directory):
+    if suffix in ARCHIVES and await has_main(context, BlobRef(info.key, name)):
         entry = MAIN
     upload = Upload(new_upload_id(name), name, info.key, info.size, time.time(), owner, entry)
     await context.gateway.register_upload(upload)
@@ -164,7 +164,7 @@ async def _source(
     kind = kind_of(upload.name)
     if kind in ARCHIVES and wish.entry and wish.entry != MAIN:
         ref = BlobRef(BlobKey(upload.key), upload.name)
-        if not await has_module(context.blobs, ref, context.directory, wish.entry):
+        if not await has_module(context, ref, wish.entry):
             raise no_entry(upload, wish.entry, "name a module that it has")
     text = await _text(context, upload) if kind in PIPELINES else None
     return source_of(upload, text, wish)

@@ -21,9 +21,6 @@ GROUP = "firesteel.failure_enrichers"
 TIMEOUT_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
-_THREADS = ThreadPoolExecutor(4, thread_name_prefix="failure-enrichers")
-"""Their own threads: an enricher that hangs keeps its thread, and must not keep those of the stores."""
-
 _TYPES: Mapping[FailureKind, str] = {
     FailureKind.USER_CODE: "USER_ERROR",
     FailureKind.INVALID_PIPELINE: "USER_ERROR",
@@ -84,17 +81,28 @@ def _contained(enricher: FailureEnricher, failure: Failure) -> Mapping[str, str]
         raise RuntimeError(f"the enricher tried to exit: {error!r}") from error
 
 
-async def labels_of(failure: Failure, enrichers: Sequence[FailureEnricher]) -> dict[str, str]:
-    """All labels; where two enrichers use one key, the first has it."""
-    labels: dict[str, str] = {}
-    for enricher in enrichers:
-        try:
-            if enricher is type_label:
-                found = enricher(failure)
-            else:
-                work = asyncio.get_running_loop().run_in_executor(_THREADS, _contained, enricher, failure)
-                found = await asyncio.wait_for(work, TIMEOUT_SECONDS)
-            labels = {str(k): str(v) for k, v in found.items()} | labels
-        except Exception:
-            logger.exception("failure enricher %r failed; its labels are missing", enricher)
-    return labels
+class FailureEnrichers:
+    """Enrichers, with threads of their own: one that hangs keeps its thread, and must not keep those of the stores."""
+
+    def __init__(self, enrichers: Sequence[FailureEnricher]) -> None:
+        self._enrichers = tuple(enrichers)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="failure-enrichers")
+
+    async def labels_of(self, failure: Failure) -> dict[str, str]:
+        """All labels; where two enrichers use one key, the first has it."""
+        labels: dict[str, str] = {}
+        for enricher in self._enrichers:
+            try:
+                if enricher is type_label:
+                    found = enricher(failure)
+                else:
+                    work = asyncio.get_running_loop().run_in_executor(self._threads, _contained, enricher, failure)
+                    found = await asyncio.wait_for(work, TIMEOUT_SECONDS)
+                labels = {str(k): str(v) for k, v in found.items()} | labels
+            except Exception:
+                logger.exception("failure enricher %r failed; its labels are missing", enricher)
+        return labels
+
+    def close(self) -> None:
+        """End the threads; one that hangs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
@@ -29,7 +29,7 @@ from firesteel.errors import (
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import Epoch
 from firesteel.hosts import Whereabouts, this_host
-from firesteel.jobmaster.enrichers import FailureEnricher, labels_of
+from firesteel.jobmaster.enrichers import FailureEnrichers
 from firesteel.jobmaster.events import JobEvents, state_event
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment
 from firesteel.jobmaster.machine import (
@@ -90,7 +90,7 @@ class JobMasterServices:
     now: Callable[[], float]
     guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads: asked before every side effect (I7)."""
-    enrichers: Sequence[FailureEnricher]
+    enrichers: FailureEnrichers
     history_size: int
     events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
@@ -446,7 +446,7 @@ class JobMaster:
             self._slot = None
 
     async def _labels(self, failure: Failure) -> dict[str, str]:
-        return await labels_of(failure, self._services.enrichers)
+        return await self._services.enrichers.labels_of(failure)
 
     def _attempt(self, number: int) -> AttemptId:
         return AttemptId(self.submission.job_id, number)

@@ -11,7 +11,6 @@ from typing import Any
 
 from firesteel.attempts import committed
 from firesteel.attempts.committed import NONE, Committed
-from firesteel.driver import committed
 from firesteel.records import from_json, to_json
 
 KEPT_ATTEMPTS = 16

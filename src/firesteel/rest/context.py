@@ -12,6 +12,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from firesteel.blob.store import BlobStore
+from firesteel.blob.threads import Threads
 from firesteel.config import Configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import ForbiddenError, JobNotFoundError
@@ -50,6 +51,8 @@ class RestContext:
     """Open event streams; to be closed before the server."""
     checks: GraphChecks = field(init=False)
     """Of what callers send and name; to be closed."""
+    archives: Threads = field(default_factory=lambda: Threads(1, "archives"))
+    """For looks into what was uploaded, which may take long: uploads wait for each other then, and nothing else does."""
     submissions: RateLimiter = field(init=False)
     """By owner, who may have many tokens."""
 
@@ -57,6 +60,13 @@ class RestContext:
         rate = self.configuration.rest.submit_rate
         self.submissions = RateLimiter(rate, rate)
         self.checks = GraphChecks(lambda: sandbox_policy(self.configuration))
+
+    async def close(self) -> None:
+        """End the threads and processes that requests had work done by."""
+        try:
+            await self.checks.close()
+        finally:
+            await self.archives.close()
 
     @property
     def gateway(self) -> DispatcherGateway:

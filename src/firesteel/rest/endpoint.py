@@ -102,7 +102,7 @@ class WebMonitorEndpoint:
                 directory=self._directory,
                 job_of_key=self._job_of_key,
             )
-            opened.push_async_callback(context.checks.close)
+            opened.push_async_callback(context.close)
             app = create_app(context, self._facade)
             await asyncio.to_thread(asyncio.run, warm(app))
             forwarding = self._forwarding = Forwarding(
