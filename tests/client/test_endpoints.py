@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firesteel.client.endpoints import Attempts, Endpoints, Location, is_loopback, parse_addresses
+from firesteel.client.endpoints import Attempts, Endpoints, Location, parse_addresses, stays_here
 from firesteel.client.errors import ClusterError, ClusterUnreachableError
 from firesteel.errors import InvalidConfigError, RateLimitedError
 
@@ -154,4 +154,4 @@ def test_addresses_are_tidied() -> None:
     ],
 )
 def test_loopback(address: str, local: bool) -> None:
-    assert is_loopback(address) is local
+    assert stays_here(address) is local

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from firesteel.config.values import LOCATION, MASTER, PathBase, memory_bytes, seconds, show_seconds
+from firesteel.config.values import LOCATION, MASTER, PathBase, memory_bytes
+from firesteel.durations import DURATION_PATTERN, seconds, show_seconds
 
 PLACE = PathBase(base=Path("/base"), home=Path("/home/me"))
 
@@ -78,3 +80,10 @@ def test_locations_keep_urls_and_make_paths_absolute() -> None:
 def test_a_tilde_is_home_only_where_a_shell_would_think_so() -> None:
     assert PLACE.path("~") == Path("/home/me")
     assert PLACE.path("~other/x") == Path("/base/~other/x")
+
+
+@pytest.mark.parametrize("text", ["٣ s", "1e3 s", "5", "s", "5 s s", "-1 s", "1.s"])
+def test_pipelines_and_options_refuse_the_same_durations(text: str) -> None:
+    assert re.search(DURATION_PATTERN, text) is None
+    with pytest.raises(ValueError, match=re.escape(text)):
+        seconds(text)

@@ -119,7 +119,7 @@ def test_a_body_that_grows_too_large_is_stopped_whatever_the_app_makes_of_it(
     sent = answer_to(FRAMEWORKS[framework], "/body", endless)
     assert [m["type"] for m in sent] == ["http.response.start", "http.response.body"]
     assert sent[0]["status"] == 413
-    assert b'{"errors": ["The body' in sent[1]["body"]
+    assert b'{"errors":["The body' in sent[1]["body"]
     assert read == 1500
     assert not caplog.records
 

@@ -10,12 +10,12 @@ from tests.simulation.scenario import History
 from tests.simulation.world import Run
 
 from firesteel.attempts.attempt import AttemptState
+from firesteel.durations import seconds
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     NoRestart,
-    seconds,
 )
 from firesteel.status import JobStatus
 from firesteel.types import JobID

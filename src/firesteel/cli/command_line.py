@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from firesteel.cli.connection import Connection, is_awake, open_connection, with_addresses
+from firesteel.cli.connection import Connection, address_option, addressed, is_awake, open_connection
 from firesteel.cli.options import Given, configured, json_option, split_definitions
 from firesteel.client.discovery import connect
 from firesteel.config import load_configuration
@@ -35,15 +35,6 @@ class CheckedCommand(click.Command):
         if not context.resilient_parsing:
             self._check(context)
         return rest
-
-
-address_option = click.option(
-    "-m",
-    "--jobmanager",
-    "address",
-    metavar="ADDRESS",
-    help="Cluster to talk to: host:port or a URL, several with commas.",
-)
 
 
 def attached(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,10 +62,6 @@ def _attach(given: Given, address: str | None) -> Iterator[Connection]:
     else:
         with connect(given.configuration) as client:
             yield Connection(given, client, local=True)
-
-
-def addressed(given: Given, address: str | None) -> Given:
-    return given if address is None else with_addresses(given, address)
 
 
 def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

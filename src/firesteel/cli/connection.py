@@ -67,19 +67,22 @@ def choose(text: str, jobs: Sequence[JobSummary]) -> JobID:
     raise JobNotFoundError(f"no job '{text}' here; {hint}")
 
 
+address_option = click.option(
+    "-m",
+    "--jobmanager",
+    "address",
+    metavar="ADDRESS",
+    help="Cluster to talk to: host:port or a URL, several with commas.",
+)
+
+
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `-m`, `-D` and `--config`; it receives `cluster`, a Connection.
 
     Without `-m` and without `client.addresses` it is the cluster of this machine, which is woken up if need be.
     """
 
-    @click.option(
-        "-m",
-        "--jobmanager",
-        "address",
-        metavar="ADDRESS",
-        help="Cluster to talk to: host:port or a URL, several with commas.",
-    )
+    @address_option
     @configured
     @functools.wraps(function)
     def wrapper(given: Given, address: str | None, **rest: Any) -> Any:
@@ -91,8 +94,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def open_connection(given: Given, address: str | None = None) -> Iterator[Connection]:
-    if address is not None:
-        given = with_addresses(given, address)
+    given = addressed(given, address)
     local = not given.configuration.client.addresses
     if local:
         awake(given)
@@ -104,8 +106,10 @@ def is_awake(given: Given) -> bool:
     return bool(given.configuration.client.addresses) or find_local(given.configuration) is not None
 
 
-def with_addresses(given: Given, text: str) -> Given:
-    """`-m` over everything else: `host:port` as Flink's users write it, or URLs."""
+def addressed(given: Given, text: str | None) -> Given:
+    """`-m` over everything else: `host:port` as Flink's users write it, or URLs; None when it is not given."""
+    if text is None:
+        return given
     tls = given.configuration.security.ssl_enabled or given.configuration.client.ca is not None
     words = [w.strip() for w in text.split(",") if w.strip()]
     urls = [w if "://" in w else f"{'https' if tls else 'http'}://{w}" for w in words]

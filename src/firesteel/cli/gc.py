@@ -16,7 +16,7 @@ from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, echo_json, new_table, plain
 from firesteel.config import Configuration
 from firesteel.config.high_availability import HaType
-from firesteel.config.values import seconds, show_seconds
+from firesteel.durations import seconds, show_seconds
 from firesteel.ha.identity import check as check_store
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import DATABASE, open_high_availability

@@ -20,7 +20,7 @@ from firesteel.cli.options import Given
 from firesteel.client.discovery import LocalCluster, find_local, find_nodes, rest_file
 from firesteel.client.errors import ClusterError
 from firesteel.config.fingerprint import differing, fingerprint
-from firesteel.config.values import show_seconds
+from firesteel.durations import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir, read_json, tail
 from firesteel.fs.locks import exclusively

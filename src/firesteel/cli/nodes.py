@@ -25,7 +25,7 @@ from firesteel.config import load_configuration
 from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.high_availability import HaType
 from firesteel.config.sections import Authentication
-from firesteel.config.values import show_seconds
+from firesteel.durations import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import read_json
 from firesteel.ha.identity import check as check_store

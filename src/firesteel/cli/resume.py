@@ -10,7 +10,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
 from firesteel.cli.command_line import address_option, complete_jobs
-from firesteel.cli.connection import open_connection, with_addresses
+from firesteel.cli.connection import addressed, open_connection
 from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared
 from firesteel.errors import JobStateError
@@ -60,8 +60,7 @@ def resume(
     """
     if pipeline is None and (given.variables or parallelism):
         raise click.UsageError("variables and -p need the PIPELINE; without one the job goes on as it was")
-    if address is not None:
-        given = with_addresses(given, address)
+    given = addressed(given, address)
     local = not given.configuration.client.addresses
     changed = None if pipeline is None else _changed(given, pipeline, local=local, parallelism=parallelism)
     chosen = chosen_id(job_id)

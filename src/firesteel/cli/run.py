@@ -13,7 +13,7 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
 from firesteel.cli.command_line import address_option
-from firesteel.cli.connection import Connection, open_connection, with_addresses
+from firesteel.cli.connection import Connection, addressed, open_connection
 from firesteel.cli.options import Given, configured, spark_of_job
 from firesteel.cli.script_command import ScriptCommand
 from firesteel.jobgraph.load import load_pipeline
@@ -122,8 +122,7 @@ def run(
     stands after it are its ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting. A stream is
     stopped after the batch that it is at, and keeps its checkpoint; on a terminal you are asked what is to become of it.
     """
-    if address is not None:
-        given = with_addresses(given, address)
+    given = addressed(given, address)
     local = not given.configuration.client.addresses
     if target is not None and (target == "local") is not local:
         raise click.UsageError(

@@ -14,7 +14,7 @@ from firesteel.cli.command_line import json_option
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, echo_json, moment, new_table, plain
 from firesteel.config.sections import Authentication, Role
-from firesteel.config.values import seconds
+from firesteel.durations import seconds
 from firesteel.errors import FiresteelError
 from firesteel.rest.security.principals import EVERYBODY
 from firesteel.rest.security.tokens import TokenFile, TokenInfo

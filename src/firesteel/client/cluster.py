@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from firesteel.blob.keys import BlobKey, BlobRef
 from firesteel.client.artifacts import Uploads, upload_files
 from firesteel.client.caller import ClusterCaller
-from firesteel.client.endpoints import Endpoints, Location, is_loopback, parse_addresses
+from firesteel.client.endpoints import Endpoints, Location, parse_addresses, stays_here
 from firesteel.client.errors import DashboardNotServedError
 from firesteel.client.events import JobEvent
 from firesteel.client.handover import HAND_OVER_SECONDS, HandOver, hand_over
@@ -497,7 +497,7 @@ def _caller(
     connect_timeout: float | None,
 ) -> ClusterCaller:
     for address in location.addresses:
-        if location.token_for(address) is not None and address.startswith("http:") and not is_loopback(address):
+        if location.token_for(address) is not None and address.startswith("http:") and not stays_here(address):
             logger.warning("the token goes to %s in plain text; use https", address)
     return ClusterCaller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 from firesteel.client.errors import ClusterUnreachableError
 from firesteel.concurrency import Backoff
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem, RateLimitedError
+from firesteel.ip_addresses import is_loopback
 
 PAUSES = Backoff(0.1, 2.0)
 """Between two tries at one address."""
@@ -42,15 +42,9 @@ def _problem(address: str) -> Problem | None:
     return None
 
 
-def is_loopback(address: str) -> bool:
-    """Whether what is sent to `address` stays on this machine."""
-    host = urlsplit(address).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def stays_here(address: str) -> bool:
+    """Whether what is sent to `address`, a URL, stays on this machine."""
+    return is_loopback(urlsplit(address).hostname or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import httpx
 
 from firesteel import __version__
-from firesteel.client.endpoints import is_loopback
+from firesteel.client.endpoints import stays_here
 from firesteel.client.errors import ClusterError
 from firesteel.errors import InvalidConfigError, Problem
 
@@ -196,7 +196,7 @@ def iterate(source: AsyncGenerator[T, None]) -> Iterator[T]:
 def settings_of(addresses: tuple[str, ...], *, ca: Path | None, certificate: Path | None) -> dict[str, Any]:
     """How an httpx client is to be made for these addresses."""
     # Requests to this machine, and the tokens in them, go through no proxy, whatever the environment says.
-    direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]", *filter(is_loopback, addresses)))
+    direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]", *filter(stays_here, addresses)))
     return {
         "verify": _trust(addresses, ca, certificate),
         "headers": {"user-agent": f"firesteel/{__version__}"},

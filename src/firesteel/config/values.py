@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
+from firesteel.durations import seconds, show_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class PathBase:
@@ -71,33 +73,6 @@ def _parse_float(text: str, _: PathBase) -> float:
     if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):  # no nan, inf or 1e9: nobody means them
         raise ValueError(text)
     return float(text)
-
-
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
-_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_UNIT_SHOWN = {"m": "min"}
-
-
-def seconds(text: str) -> float:
-    """How long `10 s`, `500ms` or `2 min` is; ValueError for anything else, a bare number too."""
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
-        raise ValueError(text)
-    number, unit = found.groups()
-    if unit.startswith("mil") or unit == "ms":
-        return float(number) / 1000  # exact where multiplying by 0.001 is not
-    return float(number) * _UNIT_SECONDS[unit[0]]
-
-
-def show_seconds(duration: float) -> str:
-    """The shortest exact spelling: `90 s`, `2 min`, `500 ms`."""
-    if duration == 0:
-        return "0 s"
-    for unit, size in _UNIT_SECONDS.items():
-        if unit != "ms" and duration % size == 0:
-            return f"{int(duration / size)} {_UNIT_SHOWN.get(unit, unit)}"
-    milliseconds = round(duration * 1000, 6)
-    return f"{int(milliseconds) if milliseconds.is_integer() else milliseconds} ms"
 
 
 def duration(*, positive: bool = False) -> ValueKind:

@@ -23,10 +23,11 @@ from firesteel.driver.failure import classify
 from firesteel.driver.places import vertex_of
 from firesteel.driver.stop import StopSwitch
 from firesteel.driver.stream_facts import tell_edges
+from firesteel.durations import seconds
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Interactive, Mode, runs_user_code, seconds
+from firesteel.jobgraph.model import Interactive, Mode, runs_user_code
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.compiler import CompiledGraph, compile_graph, locate, queries_of
 from firesteel.spark_connect.leftovers import end_sessions

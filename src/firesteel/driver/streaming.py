@@ -16,6 +16,7 @@ from firesteel.attempts.checkpoints import checkpoint_location
 from firesteel.driver import artifacts, stream_facts
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.stop import StopSwitch
+from firesteel.durations import seconds
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
 from firesteel.fs.store import locate, open_store
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from firesteel.driver.stream_facts import CHANGELOG, DEFAULT_CHANGELOG, DEFAULT_STATE_STORE, STATE_STORE
+from firesteel.durations import seconds
 from firesteel.flink_rest.checkpoint_stats import Checkpoint, CheckpointHistory, Restored
 from firesteel.flink_rest.view import SUBTASK, JobView, VertexView
-from firesteel.jobgraph.model import AVAILABLE_NOW, seconds
+from firesteel.jobgraph.model import AVAILABLE_NOW
 from firesteel.rest.answers import Json
 from firesteel.rest.states import NAN, NEVER, ms
 from firesteel.spark_connect.settings import CHANGELOG, DEFAULT_CHANGELOG, DEFAULT_STATE_STORE, STATE_STORE

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
+from firesteel.durations import DURATION_PATTERN, seconds
 from firesteel.errors import Problem
 from firesteel.types import hides_nothing
 
 from .document import Document, Loc, Locator, vertex_at
-from .model import DURATION_PATTERN, seconds
 
 MAX_DEPTH = 64
 """Levels of lists and mappings in each other."""

@@ -8,7 +8,6 @@ sent as JSON, and published as `job-graph.schema.json` for editors.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -16,14 +15,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from firesteel.durations import DURATION_PATTERN, seconds
 from firesteel.status import CheckpointRetention
 
 SCHEMA_VERSION: Literal[1] = 1
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 """Vertex names are the table names that SQL sees, so they are plain identifiers."""
-
-DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$"
 
 
 def _as_text(value: Any) -> Any:
@@ -40,15 +38,6 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Duration = Annotated[str, BeforeValidator(_as_text), Field(pattern=DURATION_PATTERN)]
 FunctionRef = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 Positive = Annotated[int, Field(ge=1)]
-
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def seconds(duration: str) -> float:
-    """How long a Duration such as `10 seconds` or `500ms` is."""
-    number, unit = re.match(r"\s*([\d.]+)\s*([a-z]+)", duration).groups()  # type: ignore[union-attr]
-    key = "ms" if unit == "ms" or unit.startswith("milli") else unit[0]
-    return float(number) * _UNIT_SECONDS[key]
 
 
 def spark_interval(duration: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firesteel.durations import seconds
 from firesteel.failure import Failure, FailureKind
 from firesteel.jobgraph.model import (
     ExponentialDelayRestart,
@@ -11,7 +12,6 @@ from firesteel.jobgraph.model import (
     FixedDelayRestart,
     NoRestart,
     Restart,
-    seconds,
 )
 
 HOPELESS = frozenset({FailureKind.INVALID_PIPELINE, FailureKind.IMPORT})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,4 +30,9 @@ def encoded(body: bytes, status: int = 200, headers: Mapping[str, str] | None = 
 
 def errors(status: int, messages: Sequence[str], headers: Mapping[str, str] | None = None) -> Response:
     """The contract's error body: `errors` and nothing else, or its clients take it for a broken answer."""
-    return answer({"errors": list(messages)}, status, headers)
+    return encoded(error_body(messages), status, headers)
+
+
+def error_body(messages: Sequence[str]) -> bytes:
+    """Whatever is in a message can be sent: what is no Unicode, from the name of a file say, becomes a question mark."""
+    return json.dumps({"errors": list(messages)}, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")

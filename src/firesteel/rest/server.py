@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 import ssl
@@ -94,15 +93,6 @@ def _listen(host: str, port: int) -> socket.socket:
             f"the REST endpoint cannot listen on {host}:{port}: {error.strerror}; set rest.port to a free port, or to 0"
         ) from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def url(host: str, port: int, *, tls: bool) -> str:

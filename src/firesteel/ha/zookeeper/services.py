@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import ipaddress
 import re
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from firesteel.config.high_availability import ZooKeeperAcl, ZooKeeperOptions, Z
 from firesteel.config.loader import Configuration
 from firesteel.errors import InvalidConfigError, Problem
 from firesteel.ha.zookeeper.tls import tls_context
+from firesteel.ip_addresses import is_loopback
 
 if TYPE_CHECKING:  # it imports kazoo, which need not be installed
     from firesteel.ha.zookeeper.backend import ZooKeeperHighAvailabilityServices
@@ -114,14 +114,7 @@ def _is_loopback(quorum: str) -> bool:
         hosts = [host.rpartition(":")[0].strip("[]") for host in hosts_of(quorum).split(",")]
     except ValueError:
         return True
-    return all(_is_here(host) for host in hosts)
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return all(is_loopback(host) for host in hosts)
 
 
 def _check_tls(options: ZooKeeperOptions) -> list[Problem]:

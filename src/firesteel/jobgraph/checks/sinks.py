@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
+from firesteel.durations import DURATION_PATTERN
 from firesteel.jobgraph.formats import BatchCommit, Format, lookup
-from firesteel.jobgraph.model import AVAILABLE_NOW, DURATION_PATTERN, Delivery, OutputMode, SaveMode, Sink, Source
+from firesteel.jobgraph.model import AVAILABLE_NOW, Delivery, OutputMode, SaveMode, Sink, Source
 from firesteel.jobgraph.modes import CHECKPOINT_LOCATION, PARTITION_OVERWRITE, option, overwritten
 
 from .context import Context

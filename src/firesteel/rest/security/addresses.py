@@ -7,6 +7,8 @@ import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from firesteel.ip_addresses import ip_of, is_loopback
+
 _REMEMBERED = 1024
 """Every request names a host, nearly always the same one."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -16,28 +18,12 @@ _NAME = re.compile(
 
 
 @lru_cache(_REMEMBERED)
-def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that `host` spells, if it is no name; an IPv4 address inside an IPv6 one counts as itself."""
-    try:
-        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-@lru_cache(_REMEMBERED)
 def network_of(peer: str) -> str:
     """For counting. Whoever has an IPv6 address has billions of them, so their network counts as one."""
     address = ip_of(peer)
     if address is None or address.version == 4:
         return peer
     return str(ipaddress.ip_network((address, 64), strict=False))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than localhost may be anywhere."""
-    address = ip_of(host)
-    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_wildcard(host: str) -> bool:

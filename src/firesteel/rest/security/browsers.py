@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl
 
 from firesteel.config.sections import RestOptions, SecurityOptions
-from firesteel.rest.security.addresses import LOOPBACK_NAMES, host_of, ip_of, is_wildcard, origin_of
+from firesteel.ip_addresses import ip_of
+from firesteel.rest.security.addresses import LOOPBACK_NAMES, host_of, is_wildcard, origin_of
 from firesteel.rest.security.refusal import Headers, RequestRefused
 
 _QUERY_SECRETS = frozenset({"token", "access_token", "id_token", "authorization", "bearer"})

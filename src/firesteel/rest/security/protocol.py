@@ -7,12 +7,12 @@ too much of one, or that go on with a body which nobody wants any more (S24).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from firesteel.rest.answers import JSON, error_body
 from firesteel.rest.security.answers import security_headers
 from firesteel.rest.security.connections import PROVED, Connections
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
@@ -28,11 +28,11 @@ _logger.setLevel(logging.ERROR)
 
 def _refusal(status: str, message: str) -> bytes:
     """An answer to what is no request, so that no app sees it."""
-    body = json.dumps({"errors": [message]}).encode()
+    body = error_body([message])
     head = [
         f"HTTP/1.1 {status}".encode(),
         b"connection: close",
-        b"content-type: application/json; charset=UTF-8",
+        f"content-type: {JSON}".encode(),
         b"content-length: " + str(len(body)).encode(),
         *(name + b": " + value for name, value in security_headers(tls=False)),
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from starlette.types import Message
+
+from firesteel.rest.answers import JSON, error_body
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -25,12 +26,12 @@ class RequestRefused(Exception):  # noqa: N818  # the request is refused; nothin
 
 
 def error_messages(status: int, message: str, headers: Headers = ()) -> tuple[Message, Message]:
-    body = json.dumps({"errors": [message]}).encode()
+    body = error_body([message])
     start: Message = {
         "type": "http.response.start",
         "status": status,
         "headers": [
-            (b"content-type", b"application/json; charset=UTF-8"),
+            (b"content-type", JSON.encode()),
             (b"content-length", str(len(body)).encode()),
             *headers,
         ],

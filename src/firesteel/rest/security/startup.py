@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
 from firesteel.errors import InvalidConfigError, Problem
-from firesteel.rest.security.addresses import host_of, ip_of, is_loopback, is_trustworthy, is_wildcard, origin_of
+from firesteel.ip_addresses import ip_of, is_loopback
+from firesteel.rest.security.addresses import host_of, is_trustworthy, is_wildcard, origin_of
 from firesteel.rest.security.mtls import certificate_principals
 
 _AUTHENTICATION = "security.rest.authentication"
