@@ -1,4 +1,4 @@
-"""The whole exception tree.
+"""The exception tree. Where a package is named, the error is declared there, beside what raises it.
 
     FiresteelError
     ├── InvalidInputError          something a user wrote is wrong; carries every Problem found
@@ -8,7 +8,10 @@
     ├── EnvironmentNotReadyError   the machine lacks something (Java, a package); says how to get it
     ├── EngineError
     │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
-    │   └── EngineLostError        an engine that was there is gone
+    │   ├── EngineLostError        an engine that was there is gone
+    │   └── QueryStoppedError      a streaming query ended that nobody who may has stopped
+    ├── AttemptElsewhereError      an attempt runs on another host, and cannot be seen from here
+    ├── ErrandTookTooLongError     a process that was sent to open a place was ended (jobmaster)
     ├── JobNotFoundError
     ├── OperationNotFoundError     no savepoint, checkpoint or stop was triggered under that id
     ├── DuplicateJobError          another job has this id, or had it and ended
@@ -19,16 +22,29 @@
     │   ├── FencingError           a write came from a leader that is no longer one; nothing was written
     │   ├── VersionConflictError   somebody else wrote first
     │   ├── StoreUnavailableError  out of reach or busy; may work later
-    │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores.codec)
+    │   │   └── UndoneError        nothing was written, and trying again at once is worth it (ha)
+    │   ├── ShardFullError         no room for a value; a pointer to it may fit (ha)
+    │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores)
     │   └── StoreBrokenError       damaged, read-only, full or of another version; a person has to look at it
     │       └── StoreFailingError  its disk is full or fails; nothing was written, and it may work again
+    ├── ArchiveError               the archive is out of reach or did not take a job; may work later (stores)
     ├── BlobNotFoundError          no file of that digest was uploaded, or it was collected since
     ├── TooLargeError              more bytes than are allowed
     │   └── QuotaExceededError     more than the owner may keep together
     ├── SavepointError             a savepoint could not be taken, read or disposed of
     ├── UnauthenticatedError       nobody knows who is asking
+    ├── AuthenticationUnavailableError  keys or tokens cannot be read; nobody gets in meanwhile (rest)
     ├── ForbiddenError             the one who asks may not do this
     ├── RateLimitedError           too many requests of one caller; says when to come again
+    ├── HttpError                  an answer that the contract prescribes to the letter (rest)
+    ├── TookTooLongError           a check of what a caller sent took too much time or memory (rest)
+    ├── ClusterError               a node answered, but not with what was asked for (client)
+    │   ├── ClusterUnreachableError  no node answered in time, or there is none
+    │   ├── DashboardNotServedError  the node has no files of a dashboard
+    │   └── UnansweredError        no answer came, or not all of it
+    ├── JobFailedError             the job that the caller waited for has failed (client)
+    ├── JobCanceledError           it was cancelled (client)
+    ├── JobTimeoutError            the caller did not want to wait any longer (client)
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     ├── OutputError                an output cannot be written; names the vertex and the path
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink

@@ -81,7 +81,6 @@ def test_record_whose_process_is_gone_is_left_behind_whoever_made_it(places: Clu
     ("more", "left"),
     [
         ({}, {"run", "cluster"}),
-        ({"engines": frozenset({"run"})}, {"cluster"}),
         ({"unsettled": True}, {"cluster"}),
         ({"cluster_live": True}, {"run"}),
         ({"cluster_known": False}, {"run"}),

@@ -15,7 +15,7 @@ from firesteel.jobgraph.checks.settings import reserved
 
 
 def configured(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `-D` and `--config`; it receives `configuration`."""
+    """Give a command `-D` and `--config`; it receives `given`, a Given."""
 
     @click.option("-D", "definitions", multiple=True, metavar="KEY=VALUE", help="Set an option or a pipeline variable.")
     @click.option(

@@ -19,7 +19,7 @@ from firesteel.driver.stop import StopSwitch
 from firesteel.durations import seconds
 from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
 from firesteel.fs.store import locate, open_store
-from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, seconds, spark_interval
+from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
 from firesteel.jobgraph.state_shape import shape_of
 from firesteel.jobgraph.state_sql import KeptState
 from firesteel.savepoint import writer

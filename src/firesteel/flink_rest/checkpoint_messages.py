@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from firesteel.driver.stream_facts import CHANGELOG, DEFAULT_CHANGELOG, DEFAULT_STATE_STORE, STATE_STORE
 from firesteel.durations import seconds
 from firesteel.flink_rest.checkpoint_stats import Checkpoint, CheckpointHistory, Restored
 from firesteel.flink_rest.view import SUBTASK, JobView, VertexView

@@ -1,8 +1,8 @@
 """Finds and removes what was left behind on this machine.
 
-Nothing here belongs to a live job (I13): a file or engine counts as left behind only when everything that could need it
-is known, and none of it does. Where that cannot be known, it stays. Recent ones stay too: their owner may be about to
-record that it needs them.
+Nothing here belongs to a job that is alive (I13): a thing counts as left behind only when everybody who could need it is
+known and does not. Where that cannot be known, it stays. Things younger than a while stay too: somebody may be about to say
+that they are theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class LeftoverKind(StrEnum):
     ENGINE_RECORD = "engine record"
     JOB_FILES = "job files"
     CHECKPOINTS = "checkpoints"
-    BLOBS = "blobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,8 @@ class JobsKnown:
     retained: frozenset[str]
     """Jobs that have ended and are remembered: their files go when they are forgotten."""
     asked_at: float
-    engines: frozenset[str] = frozenset()
-    """Engines of live jobs that were run without a cluster."""
     unsettled: bool = False
-    """A job that was run without a cluster has no engine recorded yet; any of these engines may be its own."""
+    """A job that no cluster knows is running; any engine that no cluster has started may be its."""
     cluster_known: bool = True
     """Whether `live` holds all jobs of the cluster. The jobs of a cluster without a store cannot be listed."""
     cluster_live: bool = False
@@ -88,7 +85,6 @@ def find_leftovers(places: ClusterPlaces, known: JobsKnown, *, older_than: float
         found += _engines(EngineDirectory(places.cluster_dir), known, before, cluster=True)
     if known.cluster_known:
         found += _job_files(places.cluster_dir / "jobs", known, before)
-        found += _job_files(places.data_dir / "blobs", known, before, LeftoverKind.BLOBS)
         found += _checkpoints(places, known, before)
     return found
 
@@ -170,20 +166,17 @@ def _is_elsewhere(directory: EngineDirectory, engine_id: str, record: EngineReco
 def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str | None:
     if cluster:
         unneeded = known.cluster_known and not known.cluster_live
-        return "it runs, but its cluster has no leader and no job waits for one" if unneeded else None
-    unneeded = record.engine_id not in known.engines and not known.unsettled
-    return "it runs, but the run that started it is gone" if unneeded else None
+        return "it runs, but nobody leads its cluster and no job waits for a leader" if unneeded else None
+    return None if known.unsettled else "it runs, but the run that started it is gone"
 
 
 # -- files --------------------------------------------------------------------------------------------------------
 
 
-def _job_files(
-    root: Path, known: JobsKnown, before: float, kind: LeftoverKind = LeftoverKind.JOB_FILES
-) -> Iterator[Leftover]:
+def _job_files(root: Path, known: JobsKnown, before: float) -> Iterator[Leftover]:
     for home in _entries(root):
         if _gone(home.name, known) and (since := _newest(home)) <= before:
-            yield Leftover(kind, str(home), "its job is not known", _size(home), since)
+            yield Leftover(LeftoverKind.JOB_FILES, str(home), "its job is not known", _size(home), since)
 
 
 def _checkpoints(places: ClusterPlaces, known: JobsKnown, before: float) -> Iterator[Leftover]:
