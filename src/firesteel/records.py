@@ -14,9 +14,9 @@ import msgspec
 T = TypeVar("T")
 
 
-def to_json(record: object, *, other: Callable[[Any], object] | None = None) -> dict[str, Any]:
-    """`record`, a dataclass, as a JSON object, its fields in their order; `other` makes JSON of what is of another type."""
-    data: dict[str, Any] = msgspec.to_builtins(record, enc_hook=other)
+def to_json(record: object) -> dict[str, Any]:
+    """`record`, a dataclass, as a JSON object, its fields in their order."""
+    data: dict[str, Any] = msgspec.to_builtins(record)
     return data
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import ValidationError
 
 from firesteel.ha.protocols import NEW, Epoch, StateStore
 from firesteel.jobgraph.model import JobGraph
-from firesteel.records import from_json, to_json
+from firesteel.records import from_json
 from firesteel.types import JobID
 
 from .codec import decode, decode_all, encode, take_job_id
@@ -40,9 +40,7 @@ class Submission:
 
     def to_bytes(self) -> bytes:
         """The stored record, with the graph as it was written for its digest."""
-        header = to_json(self, other=lambda _graph: None)
-        del header["graph"]
-        record = encode(header)
+        record = encode({name: getattr(self, name) for name in _HEADER})
         return b'%b,"graph":%b}' % (record.removesuffix(b"}"), self.graph.canonical)
 
     @staticmethod
@@ -54,6 +52,10 @@ class Submission:
             return from_json(data, Submission, other=_graph)
 
         return decode(path, raw, build)
+
+
+_HEADER = tuple(f.name for f in fields(Submission) if f.name != "graph")
+"""Fields that are JSON as they are."""
 
 
 def _graph(_kind: type[JobGraph], data: object) -> JobGraph:
