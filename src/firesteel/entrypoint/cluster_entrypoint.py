@@ -32,7 +32,15 @@ from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
 from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
 from firesteel.entrypoint.one_directory import OneDirectory
-from firesteel.entrypoint.wiring import Node, engine_provider, enrichers, finished_jobs
+from firesteel.entrypoint.wiring import (
+    AS_CONFIGURED,
+    ClearOutputs,
+    Node,
+    NodeParts,
+    engine_provider,
+    enrichers,
+    finished_jobs,
+)
 from firesteel.errors import FiresteelError, InvalidConfigError, Problem
 from firesteel.flink_rest.routes import FLINK
 from firesteel.fs.files import private_dir
@@ -45,7 +53,9 @@ from firesteel.layout import ClusterLayout
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
+from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_keys import JobKeys, ensure_job_key
+from firesteel.stores.job_results import JobResult
 from firesteel.stores.secrets import NodeKeys
 from firesteel.types import JobID
 from firesteel.worker.executor import LocalAttemptExecutor
@@ -66,11 +76,13 @@ class ClusterEntrypoint:
         woken: bool = False,
         application: JobID | None = None,
         endpoint: Endpoint | None = None,
+        parts: NodeParts = AS_CONFIGURED,
     ) -> None:
         """`rest`: serve the REST API. Without it, and without another `endpoint`, the node is reached through `open` only.
 
         `woken`: end when nobody has needed the node for `local-cluster.idle-timeout`. `application`: an application cluster,
         which lives and dies with this job; without it, a session cluster, which serves many jobs until it is told to end.
+        `parts`: what is used instead of what the configuration describes.
         """
         self.configuration = configuration
         self._application = application
@@ -79,6 +91,7 @@ class ClusterEntrypoint:
         self._rest = rest
         self._woken = woken
         self._endpoint = endpoint
+        self._parts = parts
         self._directory = OneDirectory(configuration)
         self._keys: NodeKeys | None = None
         self._status: asyncio.Future[ApplicationStatus] | None = None
@@ -191,8 +204,10 @@ class ClusterEntrypoint:
         """What the node has whoever leads; each part is closed by `opened`, in reverse."""
         configuration, layout = self.configuration, ClusterLayout(root)
         with starting("high-availability services"):
-            ha = await open_high_availability(configuration)
-            opened.push_async_callback(ha.close)
+            ha = self._parts.ha
+            if ha is None:
+                ha = await open_high_availability(configuration)
+                opened.push_async_callback(ha.close)
         with starting("blob server"):
             blobs = _blob_store(configuration, root)
             await blobs.open()
@@ -201,33 +216,31 @@ class ClusterEntrypoint:
             sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
             close_files_of_the_node(configuration)
             say_what_holds(configuration)
+        executor = self._parts.executor
+        clear_outputs: ClearOutputs = _nothing_to_clear
         with starting("driver pool"):
-            make_pool = functools.partial(
-                DriverPool,
-                python=str(configuration.driver.python or sys.executable),
-                log=root / "drivers.log",
-                passed=configuration.driver.environment_pass,
-            )
-            pool = await asyncio.to_thread(make_pool)
-            opened.push_async_callback(asyncio.to_thread, pool.close)
+            pool = await self._open_pool(root, opened) if executor is None else None
             files = JobFiles(blobs, private_dir(layout.jobs))
-            executor = LocalAttemptExecutor(configuration, layout.jobs, pool, files)
-            opened.push_async_callback(executor.close)
-            await executor.open()
+            if executor is None:
+                executor = local = LocalAttemptExecutor(configuration, layout.jobs, pool, files)
+                opened.push_async_callback(local.close)
+                await local.open()
+                clear_outputs = OutputCleaner(configuration, local.errands).clear
 
         def remove_logs(job_id: str) -> None:
             tasks.start(asyncio.to_thread(shutil.rmtree, layout.job(JobID(job_id)), ignore_errors=True), "evict")
 
         with starting("engine provider"):
-            engines = engine_provider(configuration)
-            opened.push_async_callback(engines.close)
+            engines = self._parts.engines
+            if engines is None:
+                engines = made = engine_provider(configuration)
+                opened.push_async_callback(made.close)
         opened.push_async_callback(tasks.close)
         with starting("store of ended jobs"):
             finished = finished_jobs(configuration, remove_logs)
         with starting("failure enrichers"):
-            labels = enrichers(configuration)
+            labels = enrichers(configuration, self._parts.enrichers)
             opened.callback(labels.close)
-        outputs = OutputCleaner(configuration, executor.errands)
         return Node(
             configuration=configuration,
             ha=ha,
@@ -235,17 +248,32 @@ class ClusterEntrypoint:
             engines=engines,
             finished=finished,
             archivist=HistoryArchivist(configuration.jobmanager.archive_fs_dir),
-            clear_outputs=outputs.clear,
+            clear_outputs=clear_outputs,
             enrichers=labels,
             files=files,
             on_lead=self._on_lead,
         )
+
+    async def _open_pool(self, root: Path, opened: contextlib.AsyncExitStack) -> DriverPool:
+        make_pool = functools.partial(
+            DriverPool,
+            python=str(self.configuration.driver.python or sys.executable),
+            log=root / "drivers.log",
+            passed=self.configuration.driver.environment_pass,
+        )
+        pool = await asyncio.to_thread(make_pool)
+        opened.push_async_callback(asyncio.to_thread, pool.close)
+        return pool
 
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:
         assert self._keys is not None
         await self._keys.draw(store, epoch)
         await ensure_job_key(store, epoch)
         await self._directory.note(store, epoch)
+
+
+async def _nothing_to_clear(_submission: Submission, _result: JobResult) -> None:
+    pass
 
 
 def _blob_store(configuration: Configuration, root: Path) -> BlobStore:

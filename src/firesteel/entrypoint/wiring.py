@@ -20,7 +20,7 @@ from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElecti
 from firesteel.ha.retrying import RetryingStore
 from firesteel.hosts import Whereabouts, this_host, this_user
 from firesteel.jobmaster.artifacts import JobFiles
-from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
+from firesteel.jobmaster.enrichers import FailureEnricher, FailureEnrichers, load_enrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMaster
@@ -41,9 +41,28 @@ from firesteel.stores.uploads import UploadStore
 from firesteel.worker.engines import LocalEngineProvider
 from firesteel.worker.launch_options import launch_options
 
+ClearOutputs = Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
+
 
 async def _nothing(_store: StateStore, _epoch: Epoch) -> None:
     pass
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What whoever embeds a node puts in the place of parts that the configuration describes, and closes afterwards.
+
+    None is for the part as it is configured.
+    """
+
+    ha: HighAvailabilityServices | None = None
+    executor: AttemptExecutor | None = None
+    engines: EngineProvider | None = None
+    enrichers: tuple[FailureEnricher, ...] = ()
+    """Beside those that the configuration names."""
+
+
+AS_CONFIGURED = NodeParts()
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,7 +75,7 @@ class Node:
     engines: EngineProvider
     finished: ExecutionGraphInfoStore
     archivist: HistoryArchivist
-    clear_outputs: Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
+    clear_outputs: ClearOutputs
     enrichers: FailureEnrichers
     files: JobFiles
     make_job_master: MakeJobMaster = JobMaster
@@ -166,5 +185,5 @@ def finished_jobs(configuration: Configuration, on_evict: Callable[[str], None])
     )
 
 
-def enrichers(configuration: Configuration) -> FailureEnrichers:
-    return FailureEnrichers(load_enrichers(configuration.jobmanager.failure_enrichers))
+def enrichers(configuration: Configuration, more: tuple[FailureEnricher, ...] = ()) -> FailureEnrichers:
+    return FailureEnrichers((*load_enrichers(configuration.jobmanager.failure_enrichers), *more))
