@@ -18,12 +18,12 @@ from pathlib import Path
 import click
 from benchmarks.harness import Sample, console, interleave, machine, say, settle
 from rich.table import Table
-from tests.contracts.ha_contract import Recorder
 from tests.support.postgresql import servers
 
 from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import Recorder
 
 VALUE = bytes(range(256)) * 8
 """As large as a small job graph."""

@@ -159,6 +159,8 @@ ALLOWED: dict[str, set[str]] = {
         "rest",
         "flink_rest",
     },
+    "testing": BASE
+    | {"config", "jobgraph", "driver", "engines", "ha", "jobmaster", "resourcemanager", "client", "entrypoint"},
     "doctor": BASE | {"engines"},
     "cli": BASE
     | {
@@ -222,6 +224,11 @@ def test_chaos_stays_outside(path: Path) -> None:
 def test_the_product_does_not_know_of_chaos() -> None:
     assert list(CHAOS_ROOT.rglob("*.py"))
     assert [p for p in ROOT.rglob("*.py") if any(n.startswith("firesteel_chaos") for n in imports(p))] == []
+
+
+def test_the_product_does_not_know_of_its_test_kit() -> None:
+    assert "testing" in ALLOWED
+    assert not [name for name, others in ALLOWED.items() if "testing" in others]
 
 
 def test_control_plane_never_imports_pyspark() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.simulation.virtual_time import NODE, VirtualTimeLoop, inline, run
 from tests.simulation.world import Process, Script, SimEngines, SimExecutor, SimStore, World
 
 from firesteel.attempts.attempt import AttemptResult
@@ -35,6 +34,8 @@ from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
+from firesteel.testing.virtual_time import NODE, VirtualTimeLoop, inline
+from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import AttemptId, Guard, JobID
 
 T = TypeVar("T")

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, once
-from tests.simulation.virtual_time import run
 
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
@@ -17,6 +16,7 @@ from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.errors import FencingError, NotLeadingError, StoreBrokenError
 from firesteel.ha.protocols import Epoch, LeaderInformation, LeaderListener
 from firesteel.status import JobStatus
+from firesteel.testing.virtual_time import run_in_virtual_time as run
 
 
 class Election:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, once
-from tests.simulation.virtual_time import run
 
 from firesteel.concurrency import Backoff
 from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
 from firesteel.errors import FencingError, FiresteelError, StoreBrokenError
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
+from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import JobID
 
 JOB = JobID("0" * 31 + "1")

@@ -1,4 +1,4 @@
-"""Asserts in the contract, which is no test module itself, show their values too. And servers that tests share."""
+"""Servers that tests share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from tests.needs import missing
 from tests.support import kubernetes as kubernetes_server
 from tests.support.postgresql import HOW_TO_GET_IT, PostgreSqlServer, binaries, servers
 from tests.support.zookeeper import ZooKeeperServer
-
-pytest.register_assert_rewrite("tests.contracts.ha_contract")
 
 
 @pytest.fixture(scope="session")

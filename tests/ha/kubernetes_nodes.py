@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.contracts.ha_contract import LONG_LEASE
 from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Door, door_to
 
@@ -15,6 +14,7 @@ from firesteel.config.loader import Configuration
 from firesteel.ha.kubernetes.services import KubernetesHighAvailabilityServices, open_kubernetes
 from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import LeaderElectionDriver
+from firesteel.testing.ha_contract.harness import LONG_LEASE
 
 
 def configured(

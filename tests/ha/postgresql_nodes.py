@@ -6,11 +6,10 @@ import contextlib
 import uuid
 from collections.abc import AsyncIterator
 
-from tests.contracts.ha_contract import LONG_LEASE, Recorder
-
 from firesteel.ha.protocols import Epoch, LeaderElectionDriver
 from firesteel.ha.sql.postgresql.database import PostgreSqlDatabase
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder
 
 
 def a_cluster() -> str:

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import DEADLINE, contend, leading
 from tests.needs import ROOT
 
 from firesteel.config import load_configuration
 from firesteel.errors import InvalidConfigError, StoreBrokenError, StoreError
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, Stored
 from firesteel.ha.services import open_high_availability
+from firesteel.testing.ha_contract.harness import DEADLINE, contend, leading
 
 EXAMPLE = ROOT / "examples" / "ha_backend"
 NAME = "firesteel_directory_ha:open_backend"
@@ -105,7 +105,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
 from tests.ha.test_factory_example import open_example
-from tests.contracts.ha_contract import leading
+from firesteel.testing.ha_contract.harness import leading
 
 async def main():
     services = await open_example(Path(sys.argv[1]), lease=sys.argv[2])

@@ -6,8 +6,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.contracts import ha_contract
-from tests.contracts.ha_contract import LONG_LEASE, Backend
 from tests.ha.kubernetes_nodes import KubernetesCluster
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.needs import ROOT
@@ -15,17 +13,19 @@ from tests.needs import ROOT
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import load_configuration
 from firesteel.ha.lease import LeaseElectionDriver
-from firesteel.ha.memory import MemoryHighAvailabilityServices
 from firesteel.ha.protocols import HighAvailabilityServices, LeaderElectionDriver
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing import ha_contract
+from firesteel.testing.ha_contract.harness import LONG_LEASE, BackendUnderTest
+from firesteel.testing.memory_ha import SteeredHighAvailabilityServices
 
 
 class MemoryBackend:
     knows_contenders = True
 
     def __init__(self) -> None:
-        self.services = MemoryHighAvailabilityServices()
+        self.services = SteeredHighAvailabilityServices()
 
     async def open(self, *, lease: float = LONG_LEASE) -> HighAvailabilityServices:
         return self.services
@@ -104,7 +104,7 @@ class FactoryBackend:
         pytest.param("kubernetes", marks=[pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]),
     ]
 )
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> BackendUnderTest:
     match request.param:
         case "memory":
             return MemoryBackend()

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
-from tests.contracts.ha_contract import Recorder
 
 from firesteel.concurrency import Backoff
 from firesteel.errors import FencingError, StoreBrokenError, StoreUnavailableError, VersionConflictError
 from firesteel.ha.memory import MemoryHighAvailabilityServices, MemoryStateStore
 from firesteel.ha.protocols import NEW, Epoch, Stored
 from firesteel.ha.retrying import RetryingStore
+from firesteel.testing.ha_contract.harness import Recorder
 
 BACKOFF = Backoff(0.001, 0.002)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import Recorder, eventually
 
 from firesteel.config import load_configuration
 from firesteel.errors import FencingError, InvalidConfigError, StoreBrokenError, StoreUnavailableError
@@ -18,6 +17,8 @@ from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderInform
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import Recorder, eventually
+from firesteel.testing.memory_ha import SteeredHighAvailabilityServices
 
 
 async def open_with(tmp_path: Path, **options: str) -> MemoryHighAvailabilityServices | SqlHighAvailabilityServices:
@@ -143,7 +144,7 @@ def test_retrieval_outlives_a_store_out_of_reach_and_keeps_what_it_knows() -> No
 
 def test_memory_revoke_tells_the_holder_and_goes_to_the_next() -> None:
     async def main() -> None:
-        services = MemoryHighAvailabilityServices()
+        services = SteeredHighAvailabilityServices()
         listeners = [Recorder(), Recorder()]
         for n, listener in enumerate(listeners):
             await services.election(f"c{n}").start(listener)
@@ -160,7 +161,7 @@ def test_memory_revoke_tells_the_holder_and_goes_to_the_next() -> None:
 
 def test_memory_expire_makes_the_epoch_stale_and_tells_nobody_until_resume() -> None:
     async def main() -> None:
-        services = MemoryHighAvailabilityServices()
+        services = SteeredHighAvailabilityServices()
         driver, listener = services.election("alone"), Recorder()
         await driver.start(listener)
         stale = await listener.granted()

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import SHORT_LEASE, contend, eventually, leading
 from tests.ha.kubernetes_nodes import KubernetesCluster, behind, on_cluster
 from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Answer, Asked, Door, Refuse, Say
@@ -17,6 +16,7 @@ from firesteel.ha.kubernetes import leases as leases_module
 from firesteel.ha.kubernetes.api import LEASE, GoneError
 from firesteel.ha.protocols import Epoch, LeaderInformation, Stored
 from firesteel.ha.retrieval import LeaderRetrieval
+from firesteel.testing.ha_contract.harness import SHORT_LEASE, contend, eventually, leading
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import SHORT_LEASE, contend, eventually, leading
 from tests.ha.kubernetes_nodes import SHARD_OF_A, KubernetesCluster, behind, on_cluster
 from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Answer, Asked, Door, HoldBack, LoseAnswer, Refuse
@@ -15,6 +14,7 @@ from firesteel.errors import FencingError, StoreUnavailableError
 from firesteel.ha.kubernetes.names import SHARDS
 from firesteel.ha.kubernetes.shard import ClaimRefusedError
 from firesteel.ha.protocols import NEW, Epoch, Stored
+from firesteel.testing.ha_contract.harness import SHORT_LEASE, contend, eventually, leading
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]
 

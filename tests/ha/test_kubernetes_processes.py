@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, contend, leading
 from tests.ha.kubernetes_nodes import KubernetesCluster, on_cluster
 from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Door
+
+from firesteel.testing.ha_contract.harness import LONG_LEASE, contend, leading
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.contracts.ha_contract import contend, leading
 from tests.ha.kubernetes_nodes import KubernetesCluster, on_cluster
 from tests.support.kubernetes import ROOT, KubernetesServer
 from tests.support.kubernetes_door import Door
 
 from firesteel.errors import StoreBrokenError
+from firesteel.testing.ha_contract.harness import contend, leading
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]
 

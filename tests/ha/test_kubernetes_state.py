@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import contend, leading
 from tests.ha.kubernetes_nodes import SHARD_OF_A, KubernetesCluster, behind, on_cluster
 from tests.support.kubernetes import KubernetesServer
 from tests.support.kubernetes_door import Answer, Asked, Door, Refuse, Say
@@ -24,6 +23,7 @@ from firesteel.errors import (
 from firesteel.ha.kubernetes import api, shard
 from firesteel.ha.kubernetes.names import SHARDS
 from firesteel.ha.protocols import NEW, Epoch, Stored
+from firesteel.testing.ha_contract.harness import contend, leading
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("kubernetes")]
 

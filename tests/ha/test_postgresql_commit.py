@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from tests.contracts.ha_contract import eventually
 from tests.ha.postgresql_nodes import a_cluster, database_of, lead, node
 from tests.support.postgresql import PostgreSqlServer, url_of
 
@@ -19,6 +18,7 @@ from firesteel.errors import StoreUnavailableError
 from firesteel.ha.protocols import NEW, Stored
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.sql.database import UndoneError
+from firesteel.testing.ha_contract.harness import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 

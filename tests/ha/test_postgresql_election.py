@@ -7,7 +7,6 @@ import time
 
 import psycopg
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
 from tests.ha.postgresql_nodes import a_cluster, database_of, lead, node
 from tests.support.postgresql import PostgreSqlServer, url_of
 
@@ -19,6 +18,7 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.sql.postgresql.lease import EPOCHS_THAT_MAY_BE_LOST
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from tests.contracts.ha_contract import DEADLINE, Recorder, eventually
 from tests.ha.postgresql_nodes import a_cluster, lead, node
 from tests.support.postgresql import PostgreSqlServer, servers, url_of
 
@@ -17,6 +16,7 @@ from firesteel.ha.lease import LeaseElectionDriver
 from firesteel.ha.protocols import NEW, Stored
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.sql.postgresql.lease import EPOCHS_THAT_MAY_BE_LOST
+from firesteel.testing.ha_contract.harness import DEADLINE, Recorder, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.xdist_group("postgresql")]
 

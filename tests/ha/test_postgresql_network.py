@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.contracts.ha_contract import Recorder, eventually
 from tests.ha.postgresql_nodes import a_cluster, lead, node
 from tests.support.postgresql import PostgreSqlServer, url_of
 from tests.support.tcp_proxy import TO_CLIENT, TcpProxy
@@ -16,6 +15,7 @@ from firesteel.concurrency import Backoff
 from firesteel.errors import FencingError, StoreUnavailableError
 from firesteel.ha.protocols import NEW, Stored
 from firesteel.ha.retrying import RetryingStore
+from firesteel.testing.ha_contract.harness import Recorder, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 

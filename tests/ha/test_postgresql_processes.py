@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, Recorder
 from tests.ha.postgresql_nodes import a_cluster, lead, node
 from tests.ha.test_sql_processes import Child, wait_for
 from tests.support.postgresql import PostgreSqlServer
 
 from firesteel.errors import FencingError
 from firesteel.ha.protocols import Epoch
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 

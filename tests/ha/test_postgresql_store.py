@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.contracts.ha_contract import eventually
 from tests.ha.postgresql_nodes import database_of, lead, node
 from tests.small_disk import small_disk
 from tests.support.postgresql import PostgreSqlServer, owner, url_of
@@ -23,6 +22,7 @@ from firesteel.ha.protocols import NEW, Epoch, Stored
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.sql.batch import Batch
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("postgresql")]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
 from tests.small_disk import small_disk
 
 from firesteel.errors import (
@@ -27,6 +26,7 @@ from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql import sqlite as database_module
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 from firesteel.ha.sql.sqlite import SqliteDatabase as Database
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder, eventually
 
 NOBODY = 65534
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, Recorder
 
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder
 
 
 @contextlib.asynccontextmanager

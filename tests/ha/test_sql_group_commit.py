@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
-from tests.contracts.ha_contract import LONG_LEASE, Recorder
 
 from firesteel.errors import FencingError, StoreError, StoreUnavailableError, VersionConflictError
 from firesteel.ha.protocols import NEW, Epoch, Stored
 from firesteel.ha.sql import sqlite as database_module
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
 from firesteel.ha.sql.sqlite import SqliteDatabase as Database
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder
 
 
 @contextlib.asynccontextmanager

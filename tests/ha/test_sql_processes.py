@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.contracts.ha_contract import DEADLINE, LONG_LEASE, Recorder
 
 from firesteel.errors import FencingError
 from firesteel.ha.protocols import Epoch
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import DEADLINE, LONG_LEASE, Recorder
 
 T = TypeVar("T")
 CHILD = Path(__file__).with_name("ha_child.py")

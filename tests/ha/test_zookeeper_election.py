@@ -13,16 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import (
-    DEADLINE,
-    LONG_LEASE,
-    SHORT_LEASE,
-    Recorder,
-    contend,
-    eventually,
-    leading,
-    run,
-)
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.support.tcp_proxy import TO_SERVER
 from tests.support.waiting import until
@@ -35,6 +25,16 @@ from firesteel.ha.retrieval import LeaderRetrieval, TellsOfChanges
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.zookeeper import election, layout
 from firesteel.ha.zookeeper.election import ZooKeeperLeaderElectionDriver
+from firesteel.testing.ha_contract.harness import (
+    DEADLINE,
+    LONG_LEASE,
+    SHORT_LEASE,
+    Recorder,
+    contend,
+    eventually,
+    leading,
+    run,
+)
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 CHILD = Path(__file__).with_name("zookeeper_child.py")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import contend, eventually, leading, run
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.support.zookeeper import ZooKeeperQuorum, ZooKeeperServer
 
@@ -16,6 +15,7 @@ from firesteel.errors import FencingError, StoreUnavailableError
 from firesteel.ha.protocols import NEW, Stored
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.zookeeper.backend import ZooKeeperHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import contend, eventually, leading, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("zookeeper")]
 

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kazoo.exceptions import NoAuthError  # type: ignore[import-untyped]
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl  # type: ignore[import-untyped]
-from tests.contracts.ha_contract import eventually, leading, run
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.needs import package
 from tests.support.zookeeper import ZooKeeperServer
@@ -29,6 +28,7 @@ from firesteel.errors import StoreBrokenError, StoreUnavailableError
 from firesteel.ha.protocols import Stored
 from firesteel.ha.zookeeper.client import break_connection
 from firesteel.ports import unused_ports
+from firesteel.testing.ha_contract.harness import eventually, leading, run
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 AUTH = {"client__auth": "firesteel:canary-password", "client__acl": "creator"}

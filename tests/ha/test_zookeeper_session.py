@@ -22,7 +22,6 @@ from kazoo.protocol.serialization import (  # type: ignore[import-untyped]
     Transaction,
 )
 from kazoo.protocol.states import KeeperState  # type: ignore[import-untyped]
-from tests.contracts.ha_contract import eventually, run
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
 from tests.support.tcp_proxy import TO_CLIENT
 from tests.support.zookeeper import ZooKeeperServer
@@ -33,6 +32,7 @@ from firesteel.ha.zookeeper import session as session_module
 from firesteel.ha.zookeeper.client import acl_of, make_client, send
 from firesteel.ha.zookeeper.session import WINDOW, Session
 from firesteel.ports import unused_ports
+from firesteel.testing.ha_contract.harness import eventually, run
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 

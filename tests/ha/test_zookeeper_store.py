@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.contracts.ha_contract import eventually, leading, run
 from tests.ha.zookeeper_nodes import Network, ZooKeeperCluster
 from tests.support.tcp_proxy import TO_CLIENT
 from tests.support.zookeeper import ZooKeeperServer
@@ -25,6 +24,7 @@ from firesteel.ha.protocols import NEW, Epoch, Stored
 from firesteel.ha.retrying import RetryingStore
 from firesteel.ha.zookeeper import election
 from firesteel.ha.zookeeper.backend import LARGEST_INLINE, ZooKeeperHighAvailabilityServices
+from firesteel.testing.ha_contract.harness import eventually, leading, run
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 LARGE = random.Random(1).randbytes(2**20 + 1)

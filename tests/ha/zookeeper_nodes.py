@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
-from tests.contracts.ha_contract import DEADLINE, LONG_LEASE
 from tests.support.tcp_proxy import TcpProxy
 
 from firesteel.config import Configuration, load_configuration
@@ -19,6 +18,7 @@ from firesteel.ha.protocols import LeaderElectionDriver
 from firesteel.ha.services import open_high_availability
 from firesteel.ha.zookeeper.backend import ZooKeeperHighAvailabilityServices
 from firesteel.ha.zookeeper.election import ZooKeeperLeaderElectionDriver
+from firesteel.testing.ha_contract.harness import DEADLINE, LONG_LEASE
 
 PREFIX = "high-availability.zookeeper"
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.simulation.virtual_time import run
 
 from firesteel.attempts.attempt import AttemptResult, AttemptState
 from firesteel.concurrency import Backoff
@@ -30,6 +29,7 @@ from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_records import JobRecordStore
+from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import AttemptId, Guard, JobID
 
 JOB = JobID("0" * 31 + "1")

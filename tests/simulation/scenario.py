@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.virtual_time import NODE, VirtualTimeLoop, inline, run
 from tests.simulation.world import LEASE, Process, Script, SimEngines, SimExecutor, World
 
 from firesteel.blob.store import BlobStore
@@ -30,6 +29,8 @@ from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
+from firesteel.testing.virtual_time import NODE, VirtualTimeLoop, inline
+from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import JobID
 
 SETTLE = 4000.0

@@ -1,7 +1,4 @@
-"""High availability of type `none`: everything in memory, for one process. A restart forgets it.
-
-Also the backend of tests: `revoke` and `expire` take leadership away as a real backend would.
-"""
+"""High availability of type `none`: everything in memory, for one process. A restart forgets it."""
 
 from __future__ import annotations
 
@@ -97,8 +94,6 @@ class MemoryHighAvailabilityServices:
         self._holder: MemoryLeaderElectionDriver | None = None
         self._address = ""
         self._waiting: list[MemoryLeaderElectionDriver] = []
-        self._unaware: list[MemoryLeaderElectionDriver] = []
-        """Lost their leadership to `expire` and have not been told."""
         self._resting: dict[MemoryLeaderElectionDriver, asyncio.TimerHandle] = {}
         """Gave their leadership up when nobody else was there, and wait for somebody."""
 
@@ -115,7 +110,6 @@ class MemoryHighAvailabilityServices:
 
     async def close(self) -> None:
         self._waiting.clear()
-        self._unaware.clear()
         for driver in list(self._resting):
             self._wake(driver)
         self._holder = None
@@ -156,40 +150,11 @@ class MemoryHighAvailabilityServices:
 
     def leave(self, driver: MemoryLeaderElectionDriver) -> None:
         self._wake(driver)
-        for group in (self._waiting, self._unaware):
-            if driver in group:
-                group.remove(driver)
+        if driver in self._waiting:
+            self._waiting.remove(driver)
         if driver is self._holder:
             self._vacate()
             asyncio.get_running_loop().call_soon(self._grant)
-
-    # What tests do.
-
-    def revoke(self) -> None:
-        """Take leadership from its holder, which is told, and give it to the next contender (the same when alone)."""
-        driver = self._holder
-        if driver is None:
-            return
-        self._vacate()
-        self._tell_revoked(driver)
-        self._grant()
-
-    def expire(self) -> None:
-        """Take leadership from its holder, which is not told, as if it were paused. Its epoch is stale at once."""
-        if self._holder is None:
-            return
-        self._unaware.append(self._holder)
-        self._vacate()
-        if not self._waiting:  # a leader that has come and gone
-            self._next_epoch()
-        self._grant()
-
-    def resume(self) -> None:
-        """Those that `expire` passed over go on: they notice that they lost leadership, and contend again."""
-        drivers, self._unaware = self._unaware, []
-        for driver in drivers:
-            self._tell_revoked(driver)
-        self._grant()
 
     def _rested(self, driver: MemoryLeaderElectionDriver) -> None:
         if self._wake(driver):
@@ -201,11 +166,6 @@ class MemoryHighAvailabilityServices:
         if timer is not None:
             timer.cancel()
         return timer is not None
-
-    def _tell_revoked(self, driver: MemoryLeaderElectionDriver) -> None:
-        self._waiting.append(driver)
-        assert driver.listener is not None
-        driver.listener.on_revoke()
 
     def _vacate(self) -> None:
         self._holder = None

@@ -65,8 +65,15 @@ async def inline(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     return function(*args, **kwargs)
 
 
-def run(main: Callable[[], Awaitable[T]], *, limit: float = 100_000.0) -> T:
-    """Run to the end in virtual time."""
+def run_in_virtual_time(main: Callable[[], Awaitable[T]], *, limit: float = 100_000.0) -> T:
+    """Run `main` to its end in an event loop whose clock jumps, and give what it returns.
+
+    Nothing in it may wait for anything but timers and other tasks: no sockets, no threads, no processes.
+
+    Raises:
+        StalledError: everybody waits for somebody.
+        TimeoutError: it takes more than `limit` seconds of virtual time.
+    """
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(asyncio.wait_for(main(), limit))
