@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firesteel.attempts.attempt import AttemptDirectory, EventTail
 from firesteel.cli.run import adjusted
+from firesteel.client.job import JobClient
+from firesteel.client.model import JobResult
 from firesteel.config import Configuration, load_configuration
 from firesteel.engines.launcher import healthy, start_engine, stop_engine
 from firesteel.engines.record import EngineDirectory, EngineRecord
@@ -24,14 +26,14 @@ from firesteel.fs.files import read_json
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.plan import shared_engine_spec
+from firesteel.layout import ClusterLayout
 from firesteel.processes import ProcessIdentity, end
-from firesteel.types import new_job_id
+from firesteel.testing.mini_cluster import MiniCluster
+from firesteel.types import JobID
 from firesteel.worker.launch_options import launch_options
 from firesteel.worker.pool import DriverPool
 from tests.support.engine_shape import SHAPE
-from tests.support.job_directory import JobDirectory, JobRecord, JobsDirectory
-from tests.support.lone_job import LoneJob
-from tests.support.warm_gateways import WarmGateways
+from tests.support.waiting import until
 
 ROOT = "FIRESTEEL_TEST_ROOT"
 
@@ -75,81 +77,108 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(root, ignore_errors=True)
 
 
-@dataclass(slots=True)
-class Run:
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job on a node, for tests that do something to it."""
+
+    job: JobClient
+    node: MiniCluster
+
+    @property
+    def job_id(self) -> JobID:
+        return self.job.job_id
+
+    @property
+    def jobs(self) -> Path:
+        """The directory of the node's jobs."""
+        return ClusterLayout.of(self.node.configuration).home / "jobs"
+
+    def attempt(self, number: int) -> AttemptDirectory:
+        return AttemptDirectory(self.jobs / self.job_id / "attempts" / str(number))
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the drivers of all attempts have told so far."""
+        files = sorted(self.jobs.glob(f"{self.job_id}/attempts/*"), key=lambda d: int(d.name))
+        return [event for file in files for event in EventTail(AttemptDirectory(file).events).new()]
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout: float = 60.0) -> None:
+        """Until a driver has told of an event that fits; fails with all events when none comes."""
+        until(
+            lambda: any(condition(e) for e in self.events) or self.job.status().terminal,
+            lambda: f"no such event: {self.events}",
+            seconds=timeout,
+        )
+        assert any(condition(e) for e in self.events), f"it ended before: {self.job.wait()} {self.events}"
+
+    def kill_driver(self, number: int = 1) -> None:
+        driver = self.attempt(number).read_driver()
+        assert driver is not None
+        assert driver.signal(signal.SIGKILL)
+
+    def ended(self, timeout: float = 90.0) -> Run:
+        """Once it has ended, and what it left behind is cleaned up."""
+        result = self.job.wait(timeout)
+        until(self._is_clean, lambda: f"job {self.job_id} is not cleaned up")
+        return Run(self.job, self.node, result)
+
+    def _is_clean(self) -> bool:
+        stored = self.node.call(self.node.ha.store.get, f"results/{self.job_id}")
+        return stored is not None and json.loads(stored.value)["dirty"] is False
+
+
+@dataclass(frozen=True, slots=True)
+class Run(RunningJob):
     """What a job left behind."""
 
-    record: JobRecord
-    directory: JobDirectory
-    events: list[dict[str, Any]]
+    result: JobResult
 
     @property
     def stdout(self) -> str:
-        return self.directory.attempt(max(self.record.attempt, 1)).stdout.read_text()
+        return self.job.logs("stdout")
 
     @property
     def stderr(self) -> str:
-        return self.directory.attempt(max(self.record.attempt, 1)).stderr.read_text()
-
-    @property
-    def kinds(self) -> list[str]:
-        return [e["type"] for e in self.events]
-
-
-@dataclass(slots=True)
-class RunningJob:
-    """A job in a thread, for tests that do something to it."""
-
-    job: LoneJob
-    directory: JobDirectory
-    events: list[dict[str, Any]]
-    thread: threading.Thread
-    outcome: list[JobRecord | BaseException] = field(default_factory=list)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout: float = 60.0) -> dict[str, Any]:
-        """The first event that fits; fails with all events when none comes."""
-        with self.changed:
-
-            def found() -> dict[str, Any] | None:
-                return next((e for e in self.events if condition(e)), None)
-
-            self.changed.wait_for(lambda: found() is not None or bool(self.outcome), timeout)
-            event = found()
-        assert event is not None, f"no such event; {self.outcome} {self.events}"
-        return event
-
-    def result(self, timeout: float = 90.0) -> Run:
-        self.thread.join(timeout)
-        assert self.outcome, f"the job did not end in {timeout} s: {self.events}"
-        if isinstance(self.outcome[0], BaseException):
-            raise self.outcome[0]
-        return Run(self.outcome[0], self.directory, self.events)
+        return self.job.logs("stderr")
 
 
 class Cluster:
-    """Runs jobs on the shared engine of this test run."""
+    """A node with the shared engine of this test run, or with engines of its own if it has another configuration.
 
-    def __init__(self, configuration: Configuration) -> None:
+    The node is started by the first test that runs a job; one for each worker of pytest-xdist.
+    """
+
+    def __init__(self, configuration: Configuration, *, shares_engine: bool = False) -> None:
         self.configuration = configuration
-        self.jobs = JobsDirectory(configuration.data.dir)
         self.engines = EngineDirectory(configuration.data.dir)
+        self._shares_engine = shares_engine
         self._pool: DriverPool | None = None
-        self._gateways: WarmGateways | None = None
+        self._node: MiniCluster | None = None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def pool(self) -> DriverPool:
+        """Drivers for tests that have no node."""
         if self._pool is None:
             self._pool = DriverPool(log=self.configuration.data.dir / "drivers.log")
         return self._pool
 
     @property
-    def gateways(self) -> WarmGateways:
-        if self._gateways is None:
-            root = self.configuration.data.dir / "gateways"
-            options = launch_options(self.configuration)
-            self._gateways = WarmGateways(root, shared_engine_spec(self.configuration), options)
-        return self._gateways
+    def node(self) -> MiniCluster:
+        if self._node is None:
+            if self._shares_engine:
+                self.engine()
+            node = MiniCluster(self.configuration)
+            node.start()
+            self._node = node
+            if self._shares_engine:  # it starts no other one
+                until(lambda: bool(node.client.engines()), "the node does not see the shared engine")
+        return self._node
 
     def engine(self) -> EngineRecord:
         """The shared engine; started by the first worker that needs it."""
@@ -166,52 +195,15 @@ class Cluster:
                 shared=True,
             )
 
-    def start_graph(
-        self,
-        graph: JobGraph,
-        *,
-        configuration: Configuration | None = None,
-        cwd: Path | None = None,
-        pool: DriverPool | None = None,
-    ) -> RunningJob:
-        configuration = configuration or self.configuration
-        if configuration is self.configuration and graph.script is None:
-            self.engine()
-        directory = JobsDirectory(configuration.data.dir).job(new_job_id())
-        directory.create(graph, {"cwd": str(cwd or Path.cwd()), "overrides": {}, "config_file": None})
-        events: list[dict[str, Any]] = []
-        changed = threading.Condition()
-
-        def listen(event: dict[str, Any]) -> None:
-            with changed:
-                events.append(event)
-                changed.notify_all()
-
-        job = LoneJob(
-            directory,
-            graph,
-            configuration,
-            cwd=cwd or directory.root,
-            listener=listen,
-            pool=pool or self.pool,
-            gateways=self.gateways if graph.script is not None and configuration is self.configuration else None,
-        )
-        running = RunningJob(job, directory, events, threading.Thread(), changed=changed)
-
-        def run() -> None:
-            try:
-                running.outcome.append(job.run())
-            except BaseException as error:  # handed to the test's own thread
-                running.outcome.append(error)
-            with changed:
-                changed.notify_all()
-
-        running.thread = threading.Thread(target=run, name=f"job-{directory.job_id[:8]}", daemon=True)
-        running.thread.start()
-        return running
+    def start_graph(self, graph: JobGraph, *, cwd: Path | None = None) -> RunningJob:
+        """As `firesteel run -d`, called in `cwd`."""
+        node = self.node
+        if cwd is not None:
+            graph = graph.with_(settings=graph.settings.model_copy(update={"directory": str(cwd)}))
+        return RunningJob(node.client.submit(graph, upload=False), node)
 
     def run_graph(self, graph: JobGraph, *, timeout: float = 120, cwd: Path | None = None) -> Run:
-        return self.start_graph(graph, cwd=cwd).result(timeout)
+        return self.start_graph(graph, cwd=cwd).ended(timeout)
 
     def run(
         self,
@@ -222,13 +214,11 @@ class Cluster:
         cwd: Path | None = None,
     ) -> Run:
         graph = adjusted(load_pipeline(pipeline, variables=variables or {}).graph, args, None, None)
-        if graph.script is not None:
-            self.engine()
         return self.run_graph(graph, timeout=timeout, cwd=cwd)
 
     def close(self) -> None:
-        if self._gateways is not None:
-            self._gateways.close()
+        if self._node is not None:
+            self._node.close()
         if self._pool is not None:
             self._pool.close()
 
@@ -239,6 +229,9 @@ def configuration() -> Configuration:
     overrides = {
         **SHAPE,
         "data.dir": root,
+        "high-availability.type": "none",
+        "high-availability.cluster-id": f"tests-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}",
+        "rest.port": "0",
         # The tests' writes are tiny: 200 shuffle partitions would be most of the time.
         "spark.sql.shuffle.partitions": "4",
         "engine.start-timeout": "180 s",
@@ -250,7 +243,7 @@ def configuration() -> Configuration:
 
 @pytest.fixture(scope="session")
 def cluster(configuration: Configuration) -> Iterator[Cluster]:
-    with contextlib.closing(Cluster(configuration)) as made:
+    with Cluster(configuration, shares_engine=True) as made:
         yield made
 
 

@@ -160,7 +160,19 @@ ALLOWED: dict[str, set[str]] = {
         "flink_rest",
     },
     "testing": BASE
-    | {"config", "jobgraph", "driver", "engines", "ha", "jobmaster", "resourcemanager", "client", "entrypoint"},
+    | {
+        "config",
+        "jobgraph",
+        "attempts",
+        "layout",
+        "engines",
+        "ha",
+        "jobmaster",
+        "resourcemanager",
+        "savepoint",
+        "client",
+        "entrypoint",
+    },
     "doctor": BASE | {"engines"},
     "cli": BASE
     | {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import re
-import signal
 import textwrap
 import threading
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster, graph_of
+from tests.jobmaster.local_attempts import leading, numbers, slow
 from tests.support.waiting import until
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState
@@ -58,10 +59,10 @@ def script(tmp_path: Path, text: str, *args: str, **more: Any) -> JobGraph:
 def test_batch_graph_finishes_with_rows_in_place_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = cluster.run_graph(job(python("a", "numbers", rows=10), files("o", "a", out)))
-    assert run.record.status is JobStatus.FINISHED
+    assert run.result.status is JobStatus.FINISHED
     assert ids(out) == list(range(10))
     assert {f.name for f in out.iterdir() if not f.name.startswith("part-")} == {"_SUCCESS"}
-    operators = run.directory.attempt(1).read_operators()
+    operators = run.attempt(1).read_operators()
     assert operators["rows"]["o"] == 10
     assert any(o["name"] == "Range" and o["rows"] == 10 for o in operators["sinks"]["o"]["operators"])
 
@@ -76,7 +77,7 @@ def test_exact_row_metrics_count_every_vertex(cluster: Cluster, tmp_path: Path) 
         settings={"row_metrics": "exact"},
     )
     run = cluster.run_graph(graph)
-    result = run.directory.attempt(1).read_result()
+    result = run.attempt(1).read_result()
     assert result is not None
     assert result.rows == {"a": 10, "b": 5, "c": 5}
 
@@ -85,7 +86,7 @@ def test_python_functions_and_their_modules_reach_the_workers(cluster: Cluster, 
     run = cluster.run_graph(
         job(python("a", "numbers", rows=3), python("b", "doubled", "a"), files("o", "b", tmp_path / "o"))
     )
-    assert run.record.failure is None
+    assert run.result.failure is None
     assert ids(tmp_path / "o") == [0, 2, 4]
 
 
@@ -97,7 +98,7 @@ def test_nothing_is_visible_when_a_later_sink_fails(cluster: Cluster, tmp_path: 
         files("p", "b", tmp_path / "p"),
     )
     run = cluster.run_graph(graph)
-    assert run.record.status is JobStatus.FAILED
+    assert run.result.status is JobStatus.FAILED
     assert [f for d in ("o", "p") for f in (tmp_path / d).rglob("*")] == []
 
 
@@ -115,8 +116,8 @@ def test_failing_user_code_is_told_clearly(
     cluster: Cluster, tmp_path: Path, function: str, kind: FailureKind, message: str
 ) -> None:
     run = cluster.run_graph(job(python("a", "numbers"), python("b", function, "a"), files("o", "b", tmp_path / "o")))
-    assert run.record.status is JobStatus.FAILED
-    failure = run.record.failure
+    assert run.result.status is JobStatus.FAILED
+    failure = run.result.failure
     assert failure is not None
     assert failure.kind is kind, failure
     assert failure.vertex == (None if kind is FailureKind.KILLED else "b")
@@ -135,7 +136,7 @@ def test_analysis_error_names_the_vertex_where_it_was_made(cluster: Cluster, tmp
         {"kind": "sql", "name": "c", "query": "SELECT * FROM b", "inputs": ["b"]},
         files("o", "c", tmp_path / "o"),
     )
-    failure = cluster.run_graph(graph).record.failure
+    failure = cluster.run_graph(graph).result.failure
     assert failure is not None
     assert (failure.kind, failure.vertex) == (FailureKind.INVALID_PIPELINE, "b")
     assert failure.message.startswith("field 'query': [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
@@ -147,7 +148,7 @@ def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
         {"kind": "sql", "name": "b", "query": "SELECT cast('x' || id AS INT) AS id FROM a", "inputs": ["a"]},
         files("o", "b", tmp_path / "o"),
     )
-    failure = cluster.run_graph(graph).record.failure
+    failure = cluster.run_graph(graph).result.failure
     assert failure is not None
     assert (failure.kind, failure.error_class, failure.vertex) == (FailureKind.DATA, "CAST_INVALID_INPUT", "b")
 
@@ -166,7 +167,7 @@ def test_malformed_row_is_told_with_its_file_its_cause_and_its_vertex(cluster: C
         },
         files("out", "people", tmp_path / "out"),
     )
-    failure = cluster.run_graph(graph).record.failure
+    failure = cluster.run_graph(graph).result.failure
     assert failure is not None
     assert (failure.kind, failure.vertex) == (FailureKind.DATA, "people"), failure
     assert "a.csv" in failure.message
@@ -178,7 +179,7 @@ def test_output_below_a_file_is_told_as_such(cluster: Cluster, tmp_path: Path) -
     (tmp_path / "afile").write_text("")
     source = {"kind": "source", "name": "nums", "format": "text", "path": str(tmp_path / "afile")}
     run = cluster.run_graph(graph_of(source, files("out", "nums", tmp_path / "afile" / "t")))
-    failure = run.record.failure
+    failure = run.result.failure
     assert failure is not None
     assert (failure.kind, failure.vertex, failure.traceback) == (FailureKind.OUTPUT, "out", "")
     assert f"'{tmp_path}/afile/t' cannot be written: Not a directory" in failure.message
@@ -193,7 +194,7 @@ def test_restart_strategy_tries_again_and_succeeds(cluster: Cluster, tmp_path: P
         settings={"restart": {"type": "fixed-delay", "attempts": 2, "delay": "10 ms"}},
     )
     run = cluster.run_graph(graph)
-    assert (run.record.status, run.record.attempt, run.record.restarts) == (JobStatus.FINISHED, 2, 1)
+    assert (run.result.status, run.result.attempts, run.result.restarts) == (JobStatus.FINISHED, 2, 1)
     assert ids(tmp_path / "o") == list(range(10))
 
 
@@ -203,7 +204,7 @@ def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
 ) -> None:
     """I2, F13: the second attempt's rows, exactly; and the old ones until the commit."""
     out = tmp_path / "out"
-    assert cluster.run_graph(job(python("a", "numbers", rows=5), files("o", "a", out))).record.failure is None
+    assert cluster.run_graph(job(python("a", "numbers", rows=5), files("o", "a", out))).result.failure is None
     marker = tmp_path / "marker"
     running = cluster.start_graph(
         job(
@@ -213,12 +214,10 @@ def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
         )
     )
     running.wait_for(lambda e: e["type"] == "progress")
-    driver = running.directory.load().driver
-    assert driver is not None
-    assert driver.signal(signal.SIGKILL)
+    running.kill_driver()
     assert ids(out) == [0, 1, 2, 3, 4]
-    run = running.result()
-    assert (run.record.status, run.record.attempt) == (JobStatus.FINISHED, 2)
+    run = running.ended()
+    assert (run.result.status, run.result.attempts) == (JobStatus.FINISHED, 2)
     assert ids(out) == sorted([*([] if mode == "overwrite" else range(5)), *range(120)])
     assert not (out / "_firesteel").exists()
 
@@ -259,11 +258,11 @@ def test_cancel_stops_spark_and_leaves_nothing(cluster: Cluster, tmp_path: Path)
     out = tmp_path / "out"
     running = cluster.start_graph(job(python("a", "slow", rows=4000, marker=str(tmp_path / "m")), files("o", "a", out)))
     running.wait_for(lambda e: e["type"] == "progress")
-    session = running.directory.attempt(1).read_spec().ids.session_id
+    session = running.attempt(1).read_spec().ids.session_id
     until(lambda: _running_spark_jobs(cluster, session) == 1, "Spark runs no job of the attempt's session")
     running.job.cancel()
-    run = running.result(timeout=15)
-    assert run.record.status is JobStatus.CANCELED
+    run = running.ended(timeout=15)
+    assert run.result.status is JobStatus.CANCELED
     assert list(out.rglob("*")) == []
     assert _running_spark_jobs(cluster, session) == 0
 
@@ -302,7 +301,7 @@ def test_script_output_arguments_and_session(cluster: Cluster, tmp_path: Path) -
         "a b",
     )
     run = cluster.run_graph(graph)
-    assert run.record.failure is None
+    assert run.result.failure is None
     assert run.stdout.splitlines() == ["args ['--conf', 'a b'] __main__", "rows 5", "again 6"]
     assert "master('local[7]') is ignored" in run.stderr
 
@@ -326,7 +325,7 @@ def test_script_output_arguments_and_session(cluster: Cluster, tmp_path: Path) -
 def test_failing_script_is_told_clearly(
     cluster: Cluster, tmp_path: Path, text: str, kind: FailureKind, message: str
 ) -> None:
-    failure = cluster.run_graph(script(tmp_path, text)).record.failure
+    failure = cluster.run_graph(script(tmp_path, text)).result.failure
     assert failure is not None
     assert failure.kind is kind
     assert message in failure.message
@@ -366,12 +365,12 @@ def test_modules_beside_a_script_reach_its_workers(cluster: Cluster, tmp_path: P
         api=api,
     )
     run = cluster.run_graph(graph)
-    assert run.record.failure is None, run.stderr
+    assert run.result.failure is None, run.stderr
     assert run.stdout.split("=")[1:] == ["42, late(id)", "42)\n"]
 
 
 def test_exit_code_zero_is_success(cluster: Cluster, tmp_path: Path) -> None:
-    assert cluster.run_graph(script(tmp_path, "import sys; sys.exit(0)")).record.status is JobStatus.FINISHED
+    assert cluster.run_graph(script(tmp_path, "import sys; sys.exit(0)")).result.status is JobStatus.FINISHED
 
 
 @pytest.mark.slow
@@ -391,7 +390,7 @@ def test_classic_script_has_a_spark_context_and_its_jvm_goes_with_it(cluster: Cl
         }
     )
     run = cluster.run_graph(graph)
-    assert run.record.failure is None, run.stderr
+    assert run.result.failure is None, run.stderr
     total, pid = run.stdout.split()
     assert total == "12"
     assert not os.path.exists(f"/proc/{pid}")
@@ -418,13 +417,11 @@ def test_streaming_query_resumes_after_its_driver_died(cluster: Cluster, tmp_pat
     )
     running = cluster.start_graph(graph)
     running.wait_for(lambda e: e["type"] == "batch" and e["batch"] >= 1)
-    driver = running.directory.load().driver
-    assert driver is not None
-    driver.signal(signal.SIGKILL)
+    running.kill_driver()
     running.wait_for(lambda e: e["type"] == "batch" and e["batch"] == 5, timeout=90)
     running.job.cancel()
-    run = running.result()
-    assert (run.record.status, run.record.attempt) == (JobStatus.CANCELED, 2)
+    run = running.ended()
+    assert (run.result.status, run.result.attempts) == (JobStatus.CANCELED, 2)
     listed = [
         json.loads(line)["path"].removeprefix("file://")
         for log in sorted((tmp_path / "o" / "_spark_metadata").glob("[0-9]*"))
@@ -434,7 +431,6 @@ def test_streaming_query_resumes_after_its_driver_died(cluster: Cluster, tmp_pat
 
 
 def test_many_drivers_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.engine()
     runs: list[Any] = []
 
     def one(n: int) -> None:
@@ -445,7 +441,7 @@ def test_many_drivers_at_once(cluster: Cluster, tmp_path: Path) -> None:
         t.start()
     for t in threads:
         t.join()
-    assert [r.record.failure for r in runs] == [None] * 6
+    assert [r.result.failure for r in runs] == [None] * 6
     assert all(ids(tmp_path / str(n)) == list(range(n)) for n in range(1, 7))
 
 
@@ -465,9 +461,8 @@ def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster,
         """,
         api=api,
     )
-    cluster.engine()
     run = cluster.run_graph(graph, cwd=work)
-    assert run.record.failure is None, run.stderr
+    assert run.result.failure is None, run.stderr
     assert run.stdout.split() == ["2", "1"]
     assert list((work / "out").glob("*.parquet"))
 
@@ -475,7 +470,7 @@ def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster,
 def test_python_data_source_by_its_class(cluster: Cluster, tmp_path: Path) -> None:
     source = {"kind": "source", "name": "s", "format": "job_functions:Countdown", "options": {"from": 4}}
     run = cluster.run_graph(job(source, files("o", "s", tmp_path / "o")))
-    assert run.record.failure is None
+    assert run.result.failure is None
     assert ids(tmp_path / "o") == [1, 2, 3, 4]
 
 
@@ -497,9 +492,9 @@ def test_cached_vertex_is_read_anew_by_the_next_job(cluster: Cluster, tmp_path: 
     for expected in ([1], [1, 2]):
         (data / f"{len(expected)}.json").write_text(f'{{"id": {expected[-1]}}}')
         run = cluster.run_graph(graph)
-        assert run.record.failure is None
+        assert run.result.failure is None
         assert ids(tmp_path / "o") == ids(tmp_path / "p") == expected
-        assert run.directory.attempt(1).read_operators()["rows"]["s"] == len(expected)
+        assert run.attempt(1).read_operators()["rows"]["s"] == len(expected)
 
 
 def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp_path: Path) -> None:
@@ -507,27 +502,29 @@ def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp
     (tmp_path / "in" / "1.json").write_text('{"id": 1}')
     source = {"kind": "source", "name": "s", "format": "json", "path": str(tmp_path / "in"), "schema": "id BIGINT"}
     graph = job(source, files("o", "s", tmp_path / "o", trigger="available-now"), mode="streaming")
-    assert cluster.run_graph(graph).record.failure is None
-    failure = cluster.run_graph(graph).record.failure
+    assert cluster.run_graph(graph).result.failure is None
+    failure = cluster.run_graph(graph).result.failure
     assert failure is not None
     assert "holds the output of another streaming query" in failure.message
     assert ids(tmp_path / "o") == [1]
 
 
 def test_driver_outlives_its_parent_and_the_pool_makes_a_new_one(cluster: Cluster, tmp_path: Path) -> None:
-    pool = DriverPool(log=tmp_path / "pool.log")
-    try:
-        graph = job(python("a", "slow", rows=60, marker=str(tmp_path / "m")), files("o", "a", tmp_path / "o"))
-        running = cluster.start_graph(graph, pool=pool)
-        running.wait_for(lambda e: e["type"] == "phase" and e["phase"] == "running")
-        pool._zygote.kill()
-        run = running.result()
-        assert run.record.status is JobStatus.FINISHED
-        assert ids(tmp_path / "o") == list(range(60))
-        again = cluster.start_graph(job(python("a", "numbers"), files("o", "a", tmp_path / "p")), pool=pool).result()
-        assert again.record.status is JobStatus.FINISHED
-    finally:
-        pool.close()
+    async def main() -> None:
+        pool = DriverPool(log=tmp_path / "pool.log")
+        try:
+            async with leading(cluster.configuration, tmp_path / "jobs", pool) as leader:
+                attempt = await leader.start(slow(60, tmp_path), cluster.engine())
+                await leader.runs(attempt)
+                pool._zygote.kill()
+                assert (await leader.executor.wait(attempt)).state is AttemptState.FINISHED
+                assert ids(tmp_path / "o") == list(range(60))
+                again = await leader.start(numbers(10, tmp_path / "p"), cluster.engine())
+                assert (await leader.executor.wait(again)).state is AttemptState.FINISHED
+        finally:
+            pool.close()
+
+    asyncio.run(main())
 
 
 def test_py_files_of_a_connect_script_reach_its_workers(cluster: Cluster, tmp_path: Path) -> None:
@@ -542,7 +539,6 @@ def test_py_files_of_a_connect_script_reach_its_workers(cluster: Cluster, tmp_pa
         """,
     )
     graph = graph.model_copy(update={"settings": job(python("a", "numbers")).settings})
-    cluster.engine()
     run = cluster.run_graph(graph)
-    assert run.record.failure is None, run.stderr
+    assert run.result.failure is None, run.stderr
     assert run.stdout.split() == ["4"]

@@ -113,5 +113,5 @@ def test_a_wheel_runs_on_an_engine_and_its_modules_reach_the_workers(cluster: Cl
     file = str(archive(tmp_path / "app.whl", **files))
     vertex = {"kind": "script", "name": "s", "file": file, "module": "package_on_spark.job", "args": ["--x"]}
     run = cluster.run_graph(graph_of(vertex, settings={"artifacts": {"py_files": [file]}}))
-    assert run.record.failure is None, run.stderr
+    assert run.result.failure is None, run.stderr
     assert run.stdout.split() == ["--x", "4"]

@@ -21,7 +21,7 @@ def sql(name: str, query: str, *inputs: str) -> dict[str, Any]:
 
 def finished(cluster: Cluster, *vertices: dict[str, Any], **top: Any) -> None:
     run = cluster.run_graph(job(*vertices, **top))
-    assert run.record.status is JobStatus.FINISHED, run.record.failure
+    assert run.result.status is JobStatus.FINISHED, run.result.failure
 
 
 def test_parallelism_of_a_sink_is_the_number_of_its_files(cluster: Cluster, tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_second_run_without_a_mode_is_refused_and_doubles_nothing(cluster: Clust
     out = tmp_path / "o"
     finished(cluster, python("a", "numbers", rows=3), files("o", "a", out))
     again = cluster.run_graph(job(python("a", "numbers", rows=3), files("o", "a", out)))
-    assert again.record.status is JobStatus.FAILED
-    assert again.record.failure is not None
-    assert again.record.failure.kind is FailureKind.INVALID_PIPELINE
-    assert "mode: append" in again.record.failure.message
+    assert again.result.status is JobStatus.FAILED
+    assert again.result.failure is not None
+    assert again.result.failure.kind is FailureKind.INVALID_PIPELINE
+    assert "mode: append" in again.result.failure.message
     assert ids(out) == [0, 1, 2]
     finished(cluster, python("a", "numbers", rows=5), files("o", "a", out, mode="ignore"))
     assert ids(out) == [0, 1, 2]
@@ -68,7 +68,7 @@ def test_error_and_ignore_of_a_table_mean_what_they_mean_to_spark(cluster: Clust
     table |= {"delivery": "at-least-once"}
     finished(cluster, python("a", "numbers", rows=2), {**table, "mode": "error"})
     again = cluster.run_graph(job(python("a", "numbers", rows=2), {**table, "mode": "error"}))
-    assert again.record.status is JobStatus.FAILED
+    assert again.result.status is JobStatus.FAILED
     finished(cluster, python("a", "numbers", rows=5), {**table, "mode": "ignore"})
     source = {"kind": "source", "name": "s", "format": "parquet", "table": "modes_table"}
     finished(cluster, source, files("o", "s", tmp_path / "o"))

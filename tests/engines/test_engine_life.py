@@ -22,6 +22,7 @@ from firesteel.engines.launcher import engine_environment, healthy, start_engine
 from firesteel.engines.record import EngineDirectory, EngineSpec
 from firesteel.errors import EngineStartError
 from firesteel.failure import FailureKind
+from firesteel.layout import ClusterLayout
 from firesteel.ports import unused_port, unused_ports
 from firesteel.status import JobStatus
 from firesteel.worker.launch_options import launch_options
@@ -41,7 +42,13 @@ import time; time.sleep(600)
 
 def own(configuration: Configuration, tmp_path: Path, **more: str) -> Configuration:
     return load_configuration(
-        overrides={**SHAPE, "data.dir": str(tmp_path / "data"), **more},
+        overrides={
+            **SHAPE,
+            "data.dir": str(tmp_path / "data"),
+            "high-availability.type": "none",
+            "rest.port": "0",
+            **more,
+        },
         environ={k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")},
     )
 
@@ -104,9 +111,7 @@ def test_record_of_an_engine_that_is_gone_is_swept(configuration: Configuration,
     assert directory.all() == []
 
 
-def test_engine_killed_in_the_middle_of_a_write_is_replaced(
-    cluster: Cluster, configuration: Configuration, tmp_path: Path
-) -> None:
+def test_engine_killed_in_the_middle_of_a_write_is_replaced(configuration: Configuration, tmp_path: Path) -> None:
     """F13: a new engine, a second attempt, each row once."""
     out = tmp_path / "out"
     graph = job(
@@ -115,20 +120,21 @@ def test_engine_killed_in_the_middle_of_a_write_is_replaced(
         settings={"restart": {"type": "fixed-delay", "attempts": 1, "delay": "10 ms"}},
     )
     mine = own(configuration, tmp_path)
-    running = cluster.start_graph(graph, configuration=mine)
-    running.wait_for(lambda e: e["type"] == "progress", timeout=90)
-    [engine] = EngineDirectory(mine.data.dir).alive()
-    assert engine.process is not None
-    engine.process.signal(signal.SIGKILL, group=True)
-    run = running.result(timeout=120)
-    assert (run.record.status, run.record.attempt) == (JobStatus.FINISHED, 2)
-    first = run.directory.attempt(1).read_result()
+    with Cluster(mine) as cluster:
+        running = cluster.start_graph(graph)
+        running.wait_for(lambda e: e["type"] == "progress", timeout=90)
+        [engine] = EngineDirectory(ClusterLayout.of(mine).home).alive()
+        assert engine.process is not None
+        engine.process.signal(signal.SIGKILL, group=True)
+        run = running.ended(timeout=120)
+    assert (run.result.status, run.result.attempts) == (JobStatus.FINISHED, 2)
+    first = run.attempt(1).read_result()
     assert first is not None
     assert first.failure is not None
     assert first.failure.kind is FailureKind.ENGINE_LOST
     assert ids(out) == list(range(120))
     assert not (out / "_firesteel").exists()
-    assert EngineDirectory(mine.data.dir).all() == []
+    assert EngineDirectory(ClusterLayout.of(mine).home).all() == []
 
 
 def _listeners(pid: int) -> set[str]:
@@ -175,13 +181,14 @@ def test_attached_engine_runs_jobs_and_is_left_alone(
     mine = own(
         configuration, tmp_path, **{"engine.master": f"sc://localhost:{engine.port}", "engine.token": engine.token}
     )
-    run = cluster.start_graph(job(python("a", "numbers"), files("o", "a", tmp_path / "o")), configuration=mine).result()
-    assert run.record.failure is None
+    with Cluster(mine) as other:
+        run = other.run_graph(job(python("a", "numbers"), files("o", "a", tmp_path / "o")))
+    assert run.result.failure is None
     assert ids(tmp_path / "o") == list(range(10))
     assert healthy(engine)
 
 
-def test_job_on_a_standalone_cluster(cluster: Cluster, configuration: Configuration, tmp_path: Path) -> None:
+def test_job_on_a_standalone_cluster(configuration: Configuration, tmp_path: Path) -> None:
     """A real Master and Worker from the installed Spark; the engine is a driver of theirs."""
     master, worker, web = unused_ports(3)
     java = find_java()
@@ -226,8 +233,9 @@ def test_job_on_a_standalone_cluster(cluster: Cluster, configuration: Configurat
             },
         )
         graph = job(python("a", "numbers", rows=20), python("b", "doubled", "a"), files("o", "b", tmp_path / "o"))
-        run = cluster.start_graph(graph, configuration=mine).result(timeout=150)
-        assert run.record.failure is None, (tmp_path / "daemons.log").read_text()[-3000:]
+        with Cluster(mine) as cluster:
+            run = cluster.run_graph(graph, timeout=150)
+        assert run.result.failure is None, (tmp_path / "daemons.log").read_text()[-3000:]
         assert ids(tmp_path / "o") == list(range(0, 40, 2))
         with urllib.request.urlopen(f"http://127.0.0.1:{web}/json/", timeout=10) as answer:
             state = json.load(answer)

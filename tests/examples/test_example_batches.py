@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 def _finished(run: Run) -> None:
-    assert run.record.status is JobStatus.FINISHED, f"{run.record.failure}\n{run.stderr}"
+    assert run.result.status is JobStatus.FINISHED, f"{run.result.failure}\n{run.stderr}"
 
 
 def _check_orders(data: Path, out: Path) -> None:

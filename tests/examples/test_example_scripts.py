@@ -22,7 +22,7 @@ RDD = EXAMPLES / "script_rdd"
 
 
 def _finished(run: Run, api: str) -> None:
-    assert run.record.status is JobStatus.FINISHED, f"{run.record.failure}\n{run.stderr}"
+    assert run.result.status is JobStatus.FINISHED, f"{run.result.failure}\n{run.stderr}"
     assert [e["api"] for e in run.events if e["type"] == "phase" and e["phase"] == "running"] == [api]
 
 

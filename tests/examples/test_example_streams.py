@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _finished(run: Run) -> None:
-    assert run.record.status is JobStatus.FINISHED, f"{run.record.failure}\n{run.stderr}"
+    assert run.result.status is JobStatus.FINISHED, f"{run.result.failure}\n{run.stderr}"
 
 
 def _batches(events: list[dict[str, Any]], vertex: str) -> list[int]:
@@ -94,8 +94,8 @@ def test_clicks_live_runs_until_it_is_cancelled(cluster: Cluster, tmp_path: Path
     running.wait_for(_reaches("clicks_per_category", 9))
     running.wait_for(_reaches("all_clicks", 3))
     running.job.cancel()
-    run = running.result()
-    assert run.record.status is JobStatus.CANCELED, f"{run.record.failure}\n{run.stderr}"
+    run = running.ended()
+    assert run.result.status is JobStatus.CANCELED, f"{run.result.failure}\n{run.stderr}"
     _check_clicks(tmp_path / "clicks")
     _check_counts(tmp_path / "clicks_per_category", per_second * window.seconds, window)
 

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.contracts.ha_contract import LONG_LEASE, Recorder, eventually
 
 from firesteel.errors import FencingError, StoreBrokenError, StoreUnavailableError
 from firesteel.ha.changes import LeadershipChanges
 from firesteel.ha.contender import Collecting, first_of
 from firesteel.ha.lease import LeaseElectionDriver, LeaseLostError, LeaseObserver, Sighting
 from firesteel.ha.protocols import Epoch, LeaderInformation
+from firesteel.testing.ha_contract.harness import LONG_LEASE, Recorder, eventually
 
 # -- when a lease may be taken ----------------------------------------------------------------------------------------
 

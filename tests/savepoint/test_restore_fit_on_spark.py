@@ -77,20 +77,20 @@ def by_code(root: Path, key: str, out: str, **settings: Any) -> dict[str, Any]:
 def test_code_that_groups_by_another_key_is_refused_by_its_plan(cluster: Cluster, tmp_path: Path) -> None:
     events(tmp_path / "in", 0)
     first = parse_graph(by_code(tmp_path, "page", "first"))
-    assert cluster.run_graph(first).record.status is JobStatus.FINISHED
+    assert cluster.run_graph(first).result.status is JobStatus.FINISHED
     place = str(tmp_path / "savepoint")
     prepare(place, SavepointRequest.of(first, new_job_id(), "t", {"out": str(tmp_path / "progress-first")}))
     take(place, alive=None)
     refused = cluster.run_graph(parse_graph(by_code(tmp_path, "user", "refused", restore={"path": place})))
-    assert refused.record.status is JobStatus.FAILED
-    assert refused.record.failure is not None
-    assert refused.record.failure.kind is FailureKind.INVALID_PIPELINE
+    assert refused.result.status is JobStatus.FAILED
+    assert refused.result.failure is not None
+    assert refused.result.failure.kind is FailureKind.INVALID_PIPELINE
     assert (
-        "it goes by window, user, and its state in the savepoint goes by window, page" in refused.record.failure.message
+        "it goes by window, user, and its state in the savepoint goes by window, page" in refused.result.failure.message
     )
     events(tmp_path / "in", 10)
     again = cluster.run_graph(parse_graph(by_code(tmp_path, "page", "again", restore={"path": place})))
-    assert again.record.status is JobStatus.FINISHED, again.record.failure
+    assert again.result.status is JobStatus.FINISHED, again.result.failure
     assert keys_in(tmp_path / "again") == {"p"}
 
 
@@ -104,15 +104,15 @@ def test_another_grouping_key_of_the_same_type_is_refused_before_anything_starts
 ) -> None:
     events(tmp_path / "in", 0)
     first = parse_graph(counting(tmp_path, "page", "first"))
-    assert cluster.run_graph(first).record.status is JobStatus.FINISHED
+    assert cluster.run_graph(first).result.status is JobStatus.FINISHED
     place = str(tmp_path / "savepoint")
     prepare(place, SavepointRequest.of(first, new_job_id(), "t", {"out": str(tmp_path / "progress-first")}))
     take(place, alive=None)
     events(tmp_path / "in", 10)  # the window of minute 0 is over
 
     refused = cluster.run_graph(parse_graph(counting(tmp_path, "user", "refused", restore={"path": place})))
-    assert refused.record.status is JobStatus.FAILED
-    failure = refused.record.failure
+    assert refused.result.status is JobStatus.FAILED
+    failure = refused.result.failure
     assert failure is not None
     assert (failure.kind, failure.vertex) == (FailureKind.INVALID_PIPELINE, "counts")
     assert "it goes by window(ts, '1 minute'), user" in failure.message
@@ -122,10 +122,10 @@ def test_another_grouping_key_of_the_same_type_is_refused_before_anything_starts
     assert not (tmp_path / "progress-refused").exists()
 
     again = cluster.run_graph(parse_graph(counting(tmp_path, "page", "again", restore={"path": place})))
-    assert again.record.status is JobStatus.FINISHED, again.record.failure
+    assert again.result.status is JobStatus.FINISHED, again.result.failure
     assert keys_in(tmp_path / "again") == {"p"}
 
     allowed = {"path": place, "allow_incompatible_state": True}
     wrong = cluster.run_graph(parse_graph(counting(tmp_path, "user", "wrong", restore=allowed)))
-    assert wrong.record.status is JobStatus.FINISHED, wrong.record.failure
+    assert wrong.result.status is JobStatus.FINISHED, wrong.result.failure
     assert "p" in keys_in(tmp_path / "wrong")  # a page, as a user: Spark does not notice

@@ -58,5 +58,5 @@ def test_program_runs_unchanged(cluster: Cluster, tmp_path: Path, example: Examp
     plan = RunPlan.of(load_pipeline(example.path).graph, cluster.configuration)
     assert plan.classic == (example.api == "classic")
     run = cluster.run(example.path, args=example.args, cwd=tmp_path, timeout=150)
-    assert run.record.status is JobStatus.FINISHED, f"{run.record.failure}\n{run.stderr[-3000:]}"
+    assert run.result.status is JobStatus.FINISHED, f"{run.result.failure}\n{run.stderr[-3000:]}"
     assert re.search(example.prints, run.stdout), run.stdout[-3000:]

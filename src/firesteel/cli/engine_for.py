@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from firesteel.config import Configuration
 from firesteel.engines.launcher import attach, healthy, start_engine, stop_engine
@@ -12,7 +12,7 @@ from firesteel.jobmaster.plan import RunPlan
 from firesteel.worker.launch_options import launch_options
 
 
-def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[], bool] = lambda: False) -> EngineRecord:
+def acquire(plan: RunPlan, configuration: Configuration) -> EngineRecord:
     """Attach, reuse or start. What was started here must be given to `dispose`."""
     if plan.engine.attached:
         return attach(plan.engine.master, configuration.engine.token or "")
@@ -21,7 +21,7 @@ def acquire(plan: RunPlan, configuration: Configuration, cancelled: Callable[[],
         for record in directory.alive():
             if record.shared and record.spec == plan.engine and healthy(record):
                 return record
-    return start_engine(directory, plan.engine, launch_options(configuration), cancelled=cancelled)
+    return start_engine(directory, plan.engine, launch_options(configuration))
 
 
 def dispose(engine: EngineRecord, configuration: Configuration) -> None:
