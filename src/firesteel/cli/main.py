@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _complain(error)
         code = code_of(error)
     except OSError as error:
-        _say(str(error))
+        _say(str(error) or type(error).__name__)  # a TimeoutError has no text, and "error: " helps nobody
         code = exit_codes.FAILED
     sys.exit(code if isinstance(code, int) else exit_codes.OK)
 

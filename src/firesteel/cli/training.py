@@ -15,6 +15,8 @@ from firesteel.fs.files import tail
 from firesteel.processes import end
 from firesteel.worker.pool import DriverPool
 
+TOUR_SECONDS = 600.0
+"""How long the tour may take: half a minute on an idle machine, and minutes on one where everybody builds."""
 WRITE_SECONDS = 120.0
 """How long Java may take to write the archive at its exit."""
 
@@ -42,7 +44,11 @@ def train(directory: EngineDirectory, options: LaunchOptions) -> Path:
                     stderr=log,
                     cwd=scratch,
                 )
-                status = tour.exited.result(timeout=180).status
+                try:
+                    status = tour.exited.result(timeout=TOUR_SECONDS).status
+                except TimeoutError:
+                    late = f"the tour of Spark did not end within {TOUR_SECONDS:g} s; try again when the machine is less busy"
+                    raise EngineStartError(late, tail(log)) from None
             if status != 0:
                 raise EngineStartError("the tour of Spark failed", tail(log))
         finally:
