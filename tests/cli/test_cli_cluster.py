@@ -358,6 +358,19 @@ def test_revoking_needs_enough_digits(command: Command) -> None:
     assert len(command("cluster", "token", "list", "--json").json) == 17
 
 
+def test_second_token_of_a_name_is_made_and_the_first_is_noted(command: Command) -> None:
+    assert not command("cluster", "token", "create", "ci").err
+    assert not command("cluster", "token", "create", "cd").err
+    second = command("cluster", "token", "create", "ci")
+    assert second.code == exit_codes.OK
+    assert second.out.startswith("fst_")
+    assert second.out.count("\n") == 1  # TOKEN=$(...) has the token alone
+    assert second.err == (
+        "note: another token is called 'ci' too; it stays valid until `firesteel cluster token revoke`.\n"
+    )
+    assert "note: 2 other tokens are called 'ci' too" in command("cluster", "token", "create", "ci").err
+
+
 def test_tokens_that_nobody_asks_for_are_noted(command: Command) -> None:
     said = command("cluster", "token", "list", "-Dsecurity.rest.authentication=none")
     assert "nobody is asked for a token" in said.err

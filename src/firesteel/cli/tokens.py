@@ -58,10 +58,15 @@ def create(given: Given, name: str, role: str, owner: str | None, lifetime: dt.t
     file = _file(given)
     expires = None if lifetime is None else dt.datetime.now(dt.UTC) + lifetime
     owner = owner or (EVERYBODY if role == Role.ADMIN.value else name)
+    namesakes = sum(t.name == name for t in file.list())
     try:
         made = file.create(name, Role(role), owner, expires)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if namesakes:
+        others = "another token is" if namesakes == 1 else f"{namesakes} other tokens are"
+        stays = "it stays valid" if namesakes == 1 else "they stay valid"
+        click.echo(f"note: {others} called '{name}' too; {stays} until `firesteel cluster token revoke`.", err=True)
     if as_json:
         [info] = [t for t in file.list() if made.startswith(f"fst_{t.id}_")]
         echo_json({**_json(info), "token": made})
