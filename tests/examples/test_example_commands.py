@@ -58,6 +58,21 @@ def test_commands_of_an_example_work_twice(firesteel: Firesteel, folder: Path) -
         assert args[0] != "run" or "FINISHED" in out
 
 
+def test_demo_works_twice(firesteel: Firesteel) -> None:
+    """`make demo` as the Makefile has it, but for the class archive and the cluster of the demo."""
+    recipe = subprocess.run(["make", "-n", "demo"], cwd=EXAMPLES.parent, check=True, capture_output=True, text=True)
+    lines = [line for line in recipe.stdout.splitlines() if " examples/" in line]
+    assert sum(" run examples/" in line for line in lines) == 2
+    for line in [*lines, *lines]:
+        before, _, args = line.partition("firesteel ")
+        if not args:
+            subprocess.run(before.replace(".venv/bin/python", sys.executable), shell=True, check=True, timeout=60)
+            continue
+        code, out, err = finish(firesteel(*shlex.split(args)), timeout=180)
+        assert code == 0, f"{line}\n{out}\n{err}"
+        assert "FINISHED" in out
+
+
 def test_example_that_runs_until_ctrl_c_goes_on_when_it_is_run_again(firesteel: Firesteel) -> None:
     _, *args = lines_of(EXAMPLES / ENDLESS)[0]
     batches: list[int] = []
