@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import until
 
 from firesteel.worker.pool import DriverPool
 
@@ -51,6 +52,27 @@ def test_a_node_takes_no_module_from_where_the_command_was_given(planted: Path, 
         assert Path(os.readlink(f"/proc/{node}/cwd")) == data / "clusters" / "default"
     finally:
         firesteel("cluster", "stop")
+    assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.slow
+def test_a_command_that_becomes_a_node_takes_none_either(planted: Path, tmp_path: Path) -> None:
+    """S45: `cluster start --foreground`, which is what service managers run."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
+    node = subprocess.Popen(
+        [str(Path(sys.executable).with_name("firesteel")), "cluster", "start", "--foreground", "-Drest.port=0"],
+        cwd=planted,
+        env={**own, "FIRESTEEL_DATA_DIR": str(tmp_path / "data")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        said = tmp_path / "data" / "clusters" / "default" / "rest.json"
+        until(lambda: said.exists() or node.poll() is not None, "the node serves")
+        assert node.poll() is None
+    finally:
+        node.terminate()
+        node.wait(timeout=60)
     assert not (tmp_path / "imported").exists()
 
 
