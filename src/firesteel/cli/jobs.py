@@ -75,7 +75,7 @@ def _settle(context: click.Context) -> None:
 @click.option(
     "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="How long to wait for its end."
 )
-@click.option("--no-wait", is_flag=True, help="Return once the cluster has written the wish down.")
+@click.option("--no-wait", is_flag=True, help="Return once the cluster has noted it.")
 @click.option(
     "--keep-checkpoint/--discard-checkpoint",
     "keep",
