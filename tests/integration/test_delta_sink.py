@@ -14,8 +14,10 @@ from tests.driver.test_attempts import job, python
 from tests.needs import jars
 from tests.support.engine_shape import QUICK_JAVA
 
-from firesteel.attempts.attempt import AttemptDirectory, AttemptState
+from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState
 from firesteel.config import load_configuration
+from firesteel.engines.record import EngineDirectory
+from firesteel.resourcemanager.provider import cluster_directory
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 
@@ -87,13 +89,13 @@ def test_write_carries_the_transaction_id_of_the_job(delta: Cluster, tmp_path: P
 @TOO_OLD
 def test_second_attempt_after_a_lost_result_appends_nothing(delta: Cluster, tmp_path: Path) -> None:
     """The commit happened, the news of it did not: the next attempt writes under the same transaction id."""
-    graph = job(python("a", "numbers", rows=5), table("a", tmp_path / "t"))
+    graph = job(python("a", "numbers", rows=5), table("a", tmp_path / "t", mode="append"))
     run = delta.run_graph(graph)
     assert run.result.failure is None
     assert rows(tmp_path / "t") == [0, 1, 2, 3, 4]
-    first = run.attempt(1).read_spec()
+    [engine] = EngineDirectory(cluster_directory(delta.configuration)).alive()
     again = AttemptDirectory(tmp_path / "again")
-    again.prepare(type(first)(AttemptId(first.attempt.job_id, 2), first.graph, first.engine, spark=first.spark))
+    again.prepare(AttemptSpec(AttemptId(run.job_id, 2), graph, engine, spark=delta.configuration.spark))
     driver = delta.pool.spawn(
         "attempt", {"directory": str(again.root)}, stdout=again.stdout, stderr=again.stderr, cwd=tmp_path
     )

@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
+from firesteel.jobmaster.sandboxing import sandbox_policy, say_what_holds
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.errors import EnvironmentNotReadyError
-from firesteel.jobmaster.sandboxing import sandbox_policy, say_what_holds
 from firesteel.sandbox import landlock
 
 ALL_OPEN = "code of jobs can read and write all files of this node and of all owners"
