@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, SavepointError
 from firesteel.failure import Failure
 from firesteel.jobmaster.executor import Deployment, Presence
-from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID
@@ -65,9 +63,7 @@ class FakeEngines:
     async def start(self, spec: EngineSpec) -> EngineRecord:
         if self.start_errors:
             raise self.start_errors.pop(0)
-        # It is taken for a process of this machine, and so it has one that lives.
-        process = ProcessIdentity.of(os.getpid())
-        record = EngineRecord(f"fake-{next(self._numbers)}", spec, "localhost", 1, process=process)
+        record = EngineRecord(f"fake-{next(self._numbers)}", spec, "localhost", 1)
         self.started.append(record)
         self._alive[record.engine_id] = record
         return record
