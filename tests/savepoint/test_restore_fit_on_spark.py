@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster
 
+from firesteel.errors import InvalidRequestError
 from firesteel.failure import FailureKind
 from firesteel.jobgraph import parse_graph
 from firesteel.savepoint.manifest import SavepointRequest
@@ -110,14 +111,13 @@ def test_another_grouping_key_of_the_same_type_is_refused_before_anything_starts
     take(place, alive=None)
     events(tmp_path / "in", 10)  # the window of minute 0 is over
 
-    refused = cluster.run_graph(parse_graph(counting(tmp_path, "user", "refused", restore={"path": place})))
-    assert refused.result.status is JobStatus.FAILED
-    failure = refused.result.failure
-    assert failure is not None
-    assert (failure.kind, failure.vertex) == (FailureKind.INVALID_PIPELINE, "counts")
-    assert "it goes by window(ts, '1 minute'), user" in failure.message
-    assert "--allow-incompatible-state" in failure.message
-    assert len(failure.message.splitlines()) == 1
+    with pytest.raises(InvalidRequestError) as refused:
+        cluster.start_graph(parse_graph(counting(tmp_path, "user", "refused", restore={"path": place})))
+    [problem] = refused.value.problems
+    assert problem.message.startswith("vertex 'counts': it cannot go on from the state")
+    assert "it goes by window(ts, '1 minute'), user" in problem.message
+    assert "--allow-incompatible-state" in problem.message
+    assert len(problem.message.splitlines()) == 1
     assert not (tmp_path / "refused").exists()
     assert not (tmp_path / "progress-refused").exists()
 
