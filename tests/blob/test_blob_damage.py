@@ -166,7 +166,7 @@ def test_parts(tmp_path: Path, offset: int, length: int | None) -> None:
 def test_part_that_is_not_there_is_refused(tmp_path: Path, offset: int, length: int | None) -> None:
     async def work(store: BlobStore) -> None:
         key = (await store.put(chunks(b"12345"), owner="ada")).key
-        with pytest.raises(InvalidRequestError, match="has 5 bytes"):
+        with pytest.raises(InvalidRequestError, match="has only 5 bytes"):
             await store.open_read(key, offset=offset, length=length)
 
     with_store(tmp_path, work)
