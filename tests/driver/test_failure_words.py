@@ -182,5 +182,5 @@ def test_state_of_another_query_is_one_sentence_and_no_fault_of_the_code() -> No
     assert failure.kind is FailureKind.INVALID_PIPELINE
     assert failure.message == (
         "the state of sink 'out' does not fit its query (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE): start without it, or with "
-        "the query that it is of"
+        "the query that it belongs to"
     )
