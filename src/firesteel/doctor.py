@@ -1,4 +1,4 @@
-"""Is this machine ready for Firesteel? Each check is one Finding with what was seen and, where needed, what to do.
+"""Is this machine ready for Firesteel? Each check is one Finding: what was seen and, where needed, what to do.
 
 Nothing is changed, no Spark is started and pyspark is not imported (that alone takes a second): versions are read
 from what is installed. Values of environment variables are not shown, because they may hold tokens and passwords.
@@ -37,7 +37,7 @@ PACKAGES: Mapping[str, tuple[str, str | None]] = {
     "pyarrow": ("18", "27"),
     "grpcio": ("1.76", None),
 }
-"""Distribution to the versions that fit: from, and below. The same ranges as the package's own requirements."""
+"""For each distribution the versions that fit: the first, and the first that does not. As the package requires them."""
 
 INTERFERING_VARIABLES: Mapping[str, str] = {
     "SPARK_REMOTE": "PySpark programs would go to that Spark Connect server",
@@ -58,7 +58,7 @@ class Finding:
     name: str
     status: Status
     """`ok`: nothing to do. `warn`: works, but not well or not always. `missing`: no job can run before this is
-    mended. `optional`: not there, and only some jobs need it.
+    fixed. `optional`: not there, and only some jobs need it.
     """
     detail: str
     fix: str = ""
@@ -75,7 +75,7 @@ def examine(
     sandbox_users: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
-    """All findings, in the order in which someone would mend them.
+    """All findings, in the order in which they are best fixed.
 
     Args:
         data_dir: where Firesteel keeps its state; need not exist yet.
@@ -114,12 +114,12 @@ def java_finding(java_home: Path | None, environ: Mapping[str, str]) -> Finding:
         seen = "; ".join(_describe(c) for c in candidates) or "none found"
         fix = java_module.HOW_TO_GET_JAVA
         if java_home is not None:
-            fix = f"name the home of a Java {java_module.MINIMUM_FEATURE} or later in java.home, or remove the setting"
+            fix = f"set java.home to a Java {java_module.MINIMUM_FEATURE} or later, or remove the setting"
         return Finding("Java", "missing", seen, fix)
     others = [_describe(c) for c in candidates if c.java is None or c.java.home != chosen.home]
     detail = str(chosen) + (f"; also seen: {'; '.join(others)}" if others else "")
     if any(c.origin == "JAVA_HOME" and not c.usable for c in candidates):
-        return Finding("Java", "warn", detail, "correct or unset JAVA_HOME: Spark's own scripts would use it")
+        return Finding("Java", "warn", detail, "fix or unset JAVA_HOME: Spark's own scripts would use it")
     return Finding("Java", "ok", detail)
 
 
@@ -139,7 +139,7 @@ def package_finding(name: str, version: str | None) -> Finding:
 
 
 def spark_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """The Spark that engines are started from, and the connectors that lie in it."""
+    """The Spark that engines are started from, and the connectors among its jars."""
     try:
         home = java_module.spark_home(environ)
     except EnvironmentNotReadyError as error:
@@ -172,16 +172,19 @@ def spark_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def cores_finding(cores: int) -> Finding:
     if cores < 2:
-        return Finding("cores", "warn", "1", "give it 2 or more: a streaming job takes one for itself")
+        return Finding("cores", "warn", "1", "give the machine 2 or more: a streaming job takes one for itself")
     return Finding("cores", "ok", str(cores))
 
 
 def memory_finding(total: int | None) -> Finding:
     if total is None:
-        return Finding("memory", "ok", "cannot be told on this system")
+        return Finding("memory", "ok", "unknown on this system")
     if total < LITTLE_MEMORY:
         return Finding(
-            "memory", "warn", _gib(total), f"give it {_gib(LITTLE_MEMORY)} or more; one engine takes about 1.5 GiB"
+            "memory",
+            "warn",
+            _gib(total),
+            f"give the machine {_gib(LITTLE_MEMORY)} or more; one engine takes about 1.5 GiB",
         )
     return Finding("memory", "ok", _gib(total))
 
@@ -192,24 +195,24 @@ def data_dir_finding(data_dir: Path, *, entered: bool = False) -> Finding:
     if not data_dir.exists():
         parent = _nearest_existing(data_dir)
         if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-            return Finding(name, "ok", f"{data_dir} (is made at first use)")
-        fix = f"make {parent} a directory that you can write to, or choose another data directory"
-        return Finding(name, "missing", f"{data_dir} cannot be made in {parent}", fix)
+            return Finding(name, "ok", f"{data_dir} (will be created at first use)")
+        fix = f"make {parent} a directory that you can write to, or set data.dir to another directory"
+        return Finding(name, "missing", f"cannot create {data_dir} in {parent}", fix)
     if not data_dir.is_dir() or not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
         return Finding(
-            name, "missing", f"{data_dir} is no directory that you can write to", "choose another data directory"
+            name, "missing", f"{data_dir} is not a directory that you can write to", "set data.dir to another directory"
         )
     status = data_dir.stat()
     if status.st_uid != os.getuid():
-        return Finding(name, "warn", f"{data_dir} belongs to another user", "choose a data directory of your own")
+        return Finding(name, "warn", f"{data_dir} belongs to another user", "set data.dir to a directory of your own")
     if stat.S_IMODE(status.st_mode) & (0o066 if entered else 0o077):
         return Finding(name, "warn", f"{data_dir} is open to other users", f"run: chmod 700 {data_dir}")
     return Finding(name, "ok", f"{data_dir}, writable and private")
 
 
 def sandbox_finding(version: int, *, off: bool, users: str | None = None) -> Finding:
-    """What keeps code of jobs from the files of the node and of other owners. `users`: of the sandbox `user`, what is missing
-    for it, empty when nothing is; None for another one."""
+    """The sandbox, which keeps jobs from the files of the node and of other owners. `users` is what the sandbox `user`
+    lacks, empty when nothing; None for another sandbox."""
     name = "sandbox"
     if users:
         return Finding(
@@ -225,7 +228,7 @@ def sandbox_finding(version: int, *, off: bool, users: str | None = None) -> Fin
         found = f"version {version} of Landlock" if version else "no Landlock"
         detail = f"this kernel has {found}: jobs can read and write all files of all owners"
         return Finding(
-            name, "warn", detail, "use Linux 6.12 or later, or give owners clusters under users of their own"
+            name, "warn", detail, "use Linux 6.12 or later, or give each owner a cluster under a user of their own"
         )
     if version < landlock.SCOPES_VERSION:
         detail = f"Landlock {version}: files are guarded, but jobs can signal the node and ask it for its owner's token"
@@ -250,7 +253,7 @@ def class_archive_finding(archive: Path | None) -> Finding:
             "class archive",
             "warn",
             "none yet, so engines start slower",
-            "run `firesteel engine train` once per machine: engines start in half the time",
+            "run `firesteel engine train` once per machine, and engines start in half the time",
         )
     return Finding("class archive", "ok", f"{archive} ({archive.stat().st_size // 1024**2} MiB)")
 
@@ -265,7 +268,7 @@ def variable_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Environment variables that change what Spark or Java do behind Firesteel's back."""
     found = [name for name in INTERFERING_VARIABLES if environ.get(name)]
     for name in found:
-        yield Finding(name, "warn", f"is set: {INTERFERING_VARIABLES[name]}", f"unset {name} unless you mean it")
+        yield Finding(name, "warn", f"is set: {INTERFERING_VARIABLES[name]}", f"unset {name} unless you need it")
     if not found:
         yield Finding("environment", "ok", "no variable interferes")
 

@@ -16,11 +16,11 @@
     ├── OperationNotFoundError     no savepoint, checkpoint or stop was triggered under that id
     ├── DuplicateJobError          another job has this id, or had it and ended
     ├── JobStateError              the job is not in a state in which this can be done
-    ├── ResourcesUnavailableError  no engine that could ever be had is large enough
-    ├── NotLeadingError            this node does not lead (any more); ask the leader
+    ├── ResourcesUnavailableError  no engine that could be started here is large enough
+    ├── NotLeadingError            this node does not lead, or no longer does; ask the leader
     ├── StoreError                 the HA store
-    │   ├── FencingError           a write came from a leader that is no longer one; nothing was written
-    │   ├── VersionConflictError   somebody else wrote first
+    │   ├── FencingError           a former leader tried to write; nothing was written
+    │   ├── VersionConflictError   another writer was first
     │   ├── StoreUnavailableError  out of reach or busy; may work later
     │   │   └── UndoneError        nothing was written, and trying again at once is worth it (ha)
     │   ├── ShardFullError         no room for a value; a pointer to it may fit (ha)
@@ -60,7 +60,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in what a user wrote, with where and how to mend it."""
+    """One mistake in what a user wrote, with where it is and how to fix it."""
 
     message: str
     """What is wrong, one sentence, no full stop."""
@@ -93,7 +93,7 @@ class FiresteelError(Exception):
 
 
 class InvalidInputError(FiresteelError):
-    """Something a user wrote is wrong. `problems` holds all of it, not the first only."""
+    """Something that a user wrote is wrong. `problems` holds every mistake, not only the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -129,25 +129,25 @@ class EngineStartError(EngineError):
 
 
 class EngineLostError(EngineError):
-    """An engine that was there is gone."""
+    """A running engine is gone."""
 
 
 class OutputError(FiresteelError):
-    """An output cannot be written: what the file system says, of which vertex."""
+    """An output cannot be written; tells the vertex and the error of the file system."""
 
     def __init__(self, vertex: str, path: str, error: OSError) -> None:
         self.vertex = vertex
         what = error.strerror or str(error) or type(error).__name__
         where = f": '{error.filename}'" if error.filename and str(error.filename) != path else ""
-        fix = "check the path and who may write there"
+        fix = "check the path and its permissions"
         if isinstance(error, PermissionError):
             # In a sandbox no other bit says so.
-            fix += " (jobs of other owners than the node's user: below security.sandbox.write-paths only)"
-        super().__init__(f"the output '{path}' cannot be written: {what}{where} — {fix}")
+            fix += " (jobs of owners other than the node's user may write only below security.sandbox.write-paths)"
+        super().__init__(f"cannot write the output '{path}': {what}{where} — {fix}")
 
 
 class QueryStoppedError(EngineError):
-    """A streaming query ended that nobody who may has stopped."""
+    """A streaming query was stopped by something other than Firesteel."""
 
     firesteel_sink: str = ""
 
@@ -157,11 +157,11 @@ class AttemptElsewhereError(FiresteelError):
 
 
 class JobNotFoundError(FiresteelError):
-    """No job of that id is known here."""
+    """No job with this id is known."""
 
 
 class OperationNotFoundError(FiresteelError):
-    """No operation of that trigger id is known for the job."""
+    """No operation with this trigger id is known for the job."""
 
 
 class DuplicateJobError(FiresteelError):
@@ -173,7 +173,7 @@ class JobStateError(FiresteelError):
 
 
 class ResourcesUnavailableError(FiresteelError):
-    """The job asks for more than any engine here could ever have."""
+    """The job asks for more than any engine here could have."""
 
 
 class NotLeadingError(FiresteelError):
@@ -181,15 +181,15 @@ class NotLeadingError(FiresteelError):
 
 
 class StoreError(FiresteelError):
-    """The HA store could not do what it was asked."""
+    """An operation of the HA store failed."""
 
 
 class FencingError(StoreError):
-    """The write carried an epoch that is not the newest. Nothing was written."""
+    """The write carried an outdated epoch. Nothing was written."""
 
 
 class VersionConflictError(StoreError):
-    """The value is not of the version that the writer expected. Nothing was written."""
+    """The value has another version than the writer expected. Nothing was written."""
 
 
 class StoreUnavailableError(StoreError):
@@ -197,15 +197,15 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreBrokenError(StoreError):
-    """Damaged, read-only, full, or written by a newer version. A person has to look at it."""
+    """Damaged, read-only, full, or written by a newer version. An operator has to look at it."""
 
 
 class StoreFailingError(StoreBrokenError):
-    """The disk has no space for the write, or could not do it. Nothing was written; what is there is well."""
+    """The disk is full, or the write failed. Nothing was written, and the existing data is intact."""
 
 
 class BlobNotFoundError(FiresteelError):
-    """No file of that digest is here."""
+    """No file with this digest is stored."""
 
 
 class TooLargeError(FiresteelError):
@@ -221,7 +221,7 @@ class SavepointError(FiresteelError):
 
 
 class UnauthenticatedError(FiresteelError):
-    """Nobody knows who is asking."""
+    """The caller is unknown."""
 
     def __init__(self, message: str, *, token_given: bool = False) -> None:
         self.token_given = token_given
@@ -229,7 +229,7 @@ class UnauthenticatedError(FiresteelError):
 
 
 class ForbiddenError(FiresteelError):
-    """The one who asks may not do this."""
+    """The caller may not do this."""
 
 
 class RateLimitedError(FiresteelError):

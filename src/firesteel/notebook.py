@@ -32,18 +32,19 @@ def spark(
     anew: bool = False,
     configuration: Configuration | None = None,
 ) -> SparkSession:
-    """A Spark session on an engine of the cluster, as a job of yours with this name.
+    """Open a Spark session on an engine of the cluster, as a job of yours with this name.
 
-    The session lives on the engine, not in this process: after a restart of the notebook the same call finds it again, with its
-    views and settings. It ends with `spark.stop()`, with `firesteel cancel`, or when nothing was run in it for `idle_timeout`.
-    The cluster is the one that `client.addresses` names, else the one of this machine, which is woken up if need be.
+    The session lives on the engine, not in this process: after a restart of the notebook the same call finds it again,
+    with its views and settings. It ends with `spark.stop()`, with `firesteel cancel`, or when nothing has run in it for
+    `idle_timeout`.
+    The cluster is the one that `client.addresses` names, else the one of this machine, which is woken up if necessary.
 
     Args:
-        name: Which session: one that runs under this name is taken up again.
+        name: The name of the session; a running session of this name is joined.
         idle_timeout: For example `30 min`.
-        settings: Spark settings, for a session that is made anew.
-        anew: Make a new one in any case.
-        configuration: By default what `load_configuration` finds.
+        settings: Spark settings, for a new session.
+        anew: Make a new session even if one of this name is running.
+        configuration: By default the result of `load_configuration`.
 
     Raises:
         FiresteelError: There is no cluster, or it did not give a session; says why.
@@ -61,7 +62,7 @@ def spark(
 
 
 def connect_to(remote: str, *, relative_to: Path | None) -> SparkSession:
-    """Use the session behind `remote` in this process; it becomes the one that `getOrCreate` gives."""
+    """Use the session behind `remote` in this process; `getOrCreate` returns it from then on."""
     _check_mode()
     from pyspark.sql import SparkSession
 
@@ -88,8 +89,8 @@ def _check_reachable(remote: str) -> None:
         socket.create_connection((address.hostname or "localhost", address.port or 15002), CONNECT_SECONDS).close()
     except OSError as error:
         raise EnvironmentNotReadyError(
-            f"the engine at {address.netloc} cannot be reached from here: {error} — engines listen on the loopback address of "
-            "their host; run this there, or forward that port"
+            f"cannot reach the engine at {address.netloc} from here: {error} — engines listen on the loopback "
+            "address of their host; run this there, or forward that port"
         ) from None
 
 
@@ -98,7 +99,7 @@ def _check_mode() -> None:
     context = sys.modules.get("pyspark.core.context")
     if context is not None and context.SparkContext._active_spark_context is not None:
         raise EnvironmentNotReadyError(
-            "this process has a classic SparkContext already; stop it, or restart the kernel, before you call firesteel.spark()"
+            "this process already has a classic SparkContext; stop it or restart the kernel, then call firesteel.spark()"
         )
 
 

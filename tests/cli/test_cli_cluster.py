@@ -78,11 +78,11 @@ def local(command: Command, desk: Desk, rest: Node) -> Iterator[LocalNode]:
 def test_nothing_runs_here(command: Command) -> None:
     said = command("cluster", "status")
     assert said.code == exit_codes.OK
-    assert said.out.startswith("No cluster runs here (cluster default")
+    assert said.out.startswith("No cluster is running here (cluster default")
     assert command("cluster", "status", "--json").json == {"running": False, "cluster_id": "default"}
-    assert command("cluster", "stop").out == "No cluster runs here.\n"
+    assert command("cluster", "stop").out == "No cluster is running here.\n"
     assert command("cluster", "stop", "--json").json == []
-    assert command("cluster", "stop", "--all").out == "No cluster runs here.\n"
+    assert command("cluster", "stop", "--all").out == "No cluster is running here.\n"
     assert list(Path(os.environ["FIRESTEEL_DATA_DIR"]).iterdir()) == []  # and nothing was made to find that out
 
 
@@ -125,14 +125,14 @@ def test_stop_waits_for_the_process_and_tells_what_goes_on(command: Command, des
     put(desk, TWO, status=JobStatus.FINISHED)
     said = command("cluster", "stop")
     assert said.code == exit_codes.OK
-    assert "has ended.\n1 job goes on without it; the next start takes it over.\n" in said.out
+    assert "has ended.\n1 job keeps running; the next node to start takes it over.\n" in said.out
     assert not local.process.alive
-    assert command("cluster", "stop").out == "No cluster runs here.\n"
+    assert command("cluster", "stop").out == "No cluster is running here.\n"
 
 
 def test_stop_of_a_cluster_elsewhere(command: Command, desk: Desk, rest: Node) -> None:
     said = command("cluster", "stop", "-m", rest.address)
-    assert said.out == f"Cluster default at {rest.address}: the node that leads was told to end.\n"
+    assert said.out == f"Cluster default at {rest.address}: the leader was told to end.\n"
     assert desk.gateway.asked == [("shut down",)]
 
 
@@ -189,7 +189,7 @@ def test_start_of_one_that_runs(command: Command, local: LocalNode, starts: list
     said = command("cluster", "start")
     assert (said.code, starts) == (exit_codes.OK, [])
     assert said.out.endswith(f"(process {local.process.pid}).\n")
-    assert "runs already" in said.out
+    assert "is already running" in said.out
     assert "other settings: engine.memory" in command("cluster", "start", "-Dengine.memory=2g").out
     found = command("cluster", "start", "--json").json
     assert (found["started"], found["pid"]) == (False, local.process.pid)
@@ -324,7 +324,7 @@ def test_tokens_are_made_listed_and_revoked(command: Command) -> None:
     assert [t["name"] for t in command("cluster", "token", "list", "--json").json] == ["chief"]
     said = command("cluster", "token", "revoke", listed[0]["id"])
     assert said.code == exit_codes.FAILED
-    assert "there is no token" in said.err
+    assert "no such token" in said.err
     assert command("cluster", "token", "revoke", chief["id"][:10], "--json").json == {"revoked": chief["id"]}
 
 
@@ -373,7 +373,7 @@ def test_second_token_of_a_name_is_made_and_the_first_is_noted(command: Command)
 
 def test_tokens_that_nobody_asks_for_are_noted(command: Command) -> None:
     said = command("cluster", "token", "list", "-Dsecurity.rest.authentication=none")
-    assert "nobody is asked for a token" in said.err
+    assert "no token is required" in said.err
 
 
 def test_damaged_tokens_file_is_an_error_in_words(command: Command) -> None:

@@ -108,7 +108,7 @@ def test_job_by_its_first_digits(command: Command, some_jobs: Desk, rest: Node) 
     said = command("status", "ab", "-m", rest.address)
     assert (said.code, said.out) == (exit_codes.FAILED, "")
     assert "2 jobs begin with 'ab'; give more digits" in said.err
-    assert "no job 'cafe' here" in command("cancel", "cafe", "-m", rest.address).err
+    assert "no such job: 'cafe'" in command("cancel", "cafe", "-m", rest.address).err
     assert "no job" in command("status", "f" * 32, "-m", rest.address).err
 
 
@@ -145,7 +145,7 @@ def test_something_else_answers(command: Command, fake: FakeCluster, node: Node)
     fake.answers["/jobs/overview"] = {"hello": "world"}
     said = command("list", "-m", node.address)
     assert said.code == exit_codes.FAILED
-    assert "is the address that of a Firesteel node?" in said.err
+    assert "is there a Firesteel node at this address?" in said.err
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_story_of_a_job_says_why_and_under_which_leader(command: Command, fake: 
     fake.add(ONE, story={"chapters": chapters, "left_out": 3})
     said = command("events", "--story", ONE, "-m", node.address)
     assert [" ".join(line.split()[2:]) for line in said.out.splitlines()] == [
-        "00000000 the first 3 states of the story are not kept",
+        "00000000 the first 3 states of the story are no longer kept",
         "00000000 INITIALIZING submitted",
         "00000000 CREATED epoch 1, accepted",
         "00000000 RECONCILING attempt 1, epoch 2, taken over by the leader of epoch 2",
@@ -325,7 +325,7 @@ def test_story_is_that_of_one_job_and_of_the_past(
     fake.add(ONE)
     said = command("events", "--story", *arguments, "-m", node.address)
     assert said.code == 2
-    assert "--story needs a JOB, and goes without --follow" in said.err
+    assert "--story needs a JOB and cannot be combined with --follow" in said.err
 
 
 def test_events_of_a_job_end_with_it(command: Command, fake: FakeCluster, node: Node) -> None:

@@ -68,7 +68,7 @@ def test_wait_whose_time_is_over_has_a_code_of_its_own_and_the_job_goes_on(
     answer = command("wait", A, "--timeout", "0.2", "-m", node.address)
     assert answer.code == exit_codes.TIMEOUT == 124
     assert "is RUNNING after" in answer.err
-    assert "it goes on" in answer.err
+    assert "it continues" in answer.err
 
 
 @pytest.mark.parametrize(("job", "code"), [(A, 0), (B, 7), (C, 130)])
@@ -113,7 +113,7 @@ def test_name_that_begins_the_id_of_another_job_is_not_guessed(command: Command,
 def test_name_that_no_job_has(command: Command, jobs: FakeCluster, node: Node) -> None:
     answer = command("status", "click", "-m", node.address)
     assert answer.code == exit_codes.FAILED
-    assert "no job 'click' here; did you mean 'clicks'?" in answer.err
+    assert "no such job: 'click'; did you mean 'clicks'?" in answer.err
 
 
 # -- hints ----------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_same_job_id_after_a_failure_says_that_nothing_ran(command: Command, fak
     fake.streams.append(Stream([f"event: state\ndata: {event}\n\n".encode()]))
     answer = command("run", "--job-id", A, "-m", node.address, "s.py")
     assert answer.code == 7, answer.err
-    assert f"job {A} has ended already (FAILED); nothing was run" in answer.out
+    assert f"job {A} has already ended (FAILED); nothing was run" in answer.out
     assert "--job-id" in answer.out
 
 
@@ -215,6 +215,6 @@ def test_token_errors_name_the_variable(command: Command, fake: FakeCluster, nod
     assert "the cluster says: Send a header." in without.err
     refuse()
     wrong = command("list", "-m", node.address, "-Dclient.token=fst_x")
-    assert "the token is not known to the cluster" in wrong.err
+    assert "the token is unknown to the cluster" in wrong.err
     assert "FIRESTEEL_CLIENT_TOKEN" in wrong.err
     assert "fst_x" not in wrong.err

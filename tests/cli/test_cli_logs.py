@@ -138,7 +138,7 @@ def test_end_during_a_break_is_told(command: Command, fake: FakeCluster, node: N
     fake.streams.append(Stream([snapshot(ONE, "FINISHED"), state(ONE, "FINISHED")]))
     said = command("logs", ONE, "-f", "-m", node.address)
     assert (said.code, said.out) == (exit_codes.OK, "a\n")
-    assert "The connection broke before the end" in said.err
+    assert "The connection was lost before the end" in said.err
 
 
 def test_what_is_there_is_shown_although_nothing_follows(command: Command, fake: FakeCluster, node: Node) -> None:
@@ -173,5 +173,5 @@ def test_failures_and_losses_are_noted(command: Command, fake: FakeCluster, node
     told = [snapshot(ONE), event("lost", count=3), state(ONE, "RESTARTING", failure=failure), state(ONE, "FINISHED")]
     fake.streams.append(Stream(told))
     said = command("logs", ONE, "-f", "-m", node.address)
-    assert "3 events of this log did not arrive; `firesteel logs 00000000` has them all" in said.err
+    assert "3 events of this log did not arrive; `firesteel logs 00000000` prints them all" in said.err
     assert f"Job {ONE} is RESTARTING: engine lost: it is gone" in said.err

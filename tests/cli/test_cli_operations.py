@@ -50,7 +50,7 @@ def test_cancel_whose_patience_ends(command: Command, fake: FakeCluster, node: N
     fake.statuses[job] = deque(["CANCELLING"] * 1000)
     said = command("cancel", job, "--timeout", "0", "-m", node.address)
     assert (said.code, said.out) == (exit_codes.FAILED, "")
-    assert f"job {job} is CANCELLING after 0 s of waiting; it goes on" in said.err
+    assert f"job {job} is CANCELLING after 0 s of waiting; it continues" in said.err
 
 
 def test_cancel_of_a_job_that_has_ended(command: Command, fake: FakeCluster, node: Node) -> None:
@@ -211,5 +211,5 @@ def test_cancel_goes_on_when_the_waiting_is_interrupted(
     fake.statuses[job] = deque(["CANCELLING"] * 100_000)
     code, out, err = interrupted(fake, f"/jobs/{job}/status", "cancel", job, "-m", node.address)
     assert (code, out) == (exit_codes.CANCELED, "")
-    assert f"Job {job} goes on being cancelled; `firesteel status {job[:8]}`" in err
+    assert f"Job {job} is still being cancelled; `firesteel status {job[:8]}`" in err
     assert "Traceback" not in err

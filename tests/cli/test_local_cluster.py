@@ -76,7 +76,7 @@ def test_cluster_that_was_started_on_purpose_does_not_make_way(machine: Machine)
 def test_setting_that_the_command_lacks_is_named_with_the_cure(machine: Machine) -> None:
     """Who has left it out is not told to leave it out."""
     machine.nodes.append(start_node(machine.given(rest__port="0", engine__slots="3"), woken=False))
-    with pytest.raises(FiresteelError, match=r"give this command engine.slots as well, with -D") as caught:
+    with pytest.raises(FiresteelError, match=r"set engine.slots for this command as well, with -D") as caught:
         machine.awake()
     assert "leave" not in str(caught.value)
 

@@ -67,4 +67,4 @@ def test_option_before_the_script_that_does_not_exist_is_refused(command: Comman
     answer = command("run", "-m", node.address, "--day", "x", "s.py")
     assert answer.code == 2
     assert "--day" in answer.err
-    assert "Arguments of a script stand after it" in answer.err
+    assert "Put the arguments of a script after it" in answer.err

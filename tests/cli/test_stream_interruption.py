@@ -117,7 +117,7 @@ def test_whoever_detaches_a_supervised_job_is_told_that_it_will_be_cancelled() -
     stage = Stage("d")
     with pytest.raises(click.exceptions.Exit):
         stage.end(supervised=True)
-    assert "cancels it soon" in stage.notes[0]
+    assert "cancel it soon" in stage.notes[0]
 
 
 def test_ctrl_c_while_it_stops_leaves_without_waiting() -> None:
@@ -126,7 +126,7 @@ def test_ctrl_c_while_it_stops_leaves_without_waiting() -> None:
     with pytest.raises(click.exceptions.Exit) as left:
         stage.end()
     assert left.value.exit_code == exit_codes.CANCELED
-    assert "goes on stopping" in stage.notes[-1]
+    assert "is still stopping" in stage.notes[-1]
 
 
 def test_a_stream_that_does_not_run_yet_is_cancelled() -> None:
@@ -148,7 +148,7 @@ def test_a_savepoint_that_cannot_be_written_leaves_the_stream_running() -> None:
         stage.end()
     assert left.value.exit_code == exit_codes.FAILED
     assert "no space" in stage.notes[1]
-    assert "runs on" in stage.notes[2]
+    assert "keeps running" in stage.notes[2]
     assert "cancel" not in stage.did
 
 
@@ -162,13 +162,13 @@ def test_a_stop_whose_savepoint_failed_has_stopped() -> None:
 
 
 def test_every_ended_stream_names_the_command_that_goes_on() -> None:
-    command = f"go on with: firesteel resume {JOB[:8]}"
+    command = f"resume with: firesteel resume {JOB[:8]}"
     assert going_on(STOPPED) == ["checkpoint: /c", command]
     assert going_on(CANCELED) == ["checkpoint: /c", command]
     assert going_on(ended(JobStatus.FINISHED, savepoint="/s", checkpoint="/c"))[0] == "savepoint: /s"
-    assert going_on(ended(JobStatus.FAILED, checkpoint="/c"))[-1].startswith(f"{command}; with a corrected pipeline:")
-    assert going_on(ended(JobStatus.CANCELED)) == ["its checkpoint was not kept: no job can go on from it"]
-    assert going_on(CANCELED, option=" -m there")[-1] == f"go on with: firesteel resume -m there {JOB[:8]}"
+    assert going_on(ended(JobStatus.FAILED, checkpoint="/c"))[-1].startswith(f"{command}; with a changed pipeline:")
+    assert going_on(ended(JobStatus.CANCELED)) == ["its checkpoint was not kept, so it cannot be resumed"]
+    assert going_on(CANCELED, option=" -m there")[-1] == f"resume with: firesteel resume -m there {JOB[:8]}"
     assert going_on(CANCELED, "firesteel run-application PIPELINE -s PATH")[-1].endswith("-s PATH")
 
 

@@ -179,7 +179,7 @@ def test_upload_of_bytes(twin: Twin, fake: FakeCluster, node: Node) -> None:
 
 
 def test_upload_of_a_file_that_is_not_there(twin: Twin, fake: FakeCluster, node: Node, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="cannot be read"):
+    with pytest.raises(InvalidRequestError, match="cannot read"):
         twin(twin.client(node.address).upload(tmp_path / "none"))
     assert not fake.seen
 

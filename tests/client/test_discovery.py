@@ -112,7 +112,7 @@ def test_file_that_cannot_be_read_is_ignored(tmp_path: Path, content: str, caplo
     known = configuration(tmp_path)
     announce(known, "http://127.0.0.1:1", me()).write_text(content)
     assert find_local(known) is None
-    assert "is ignored" in caplog.text
+    assert "ignoring" in caplog.text
 
 
 def test_connect_to_the_local_cluster_shows_its_token(tmp_path: Path, fake: FakeCluster, node: Node) -> None:

@@ -173,9 +173,7 @@ def test_only_the_first_file_that_exists_is_read(load: Load, home: Path, cwd: Pa
 
 
 def test_a_named_file_or_directory_that_is_missing_is_an_error(load: Load) -> None:
-    assert problems(load, file=Path("nowhere.yaml")) == [
-        "nowhere.yaml: there is no such file — create it, or name another one"
-    ]
+    assert problems(load, file=Path("nowhere.yaml")) == ["nowhere.yaml: no such file — create it, or give another one"]
     assert problems(load, environ={"FIRESTEEL_CONF_DIR": "nowhere"}) == [
         "FIRESTEEL_CONF_DIR names 'nowhere', which is not a directory — create it, or unset the variable"
     ]
@@ -229,11 +227,11 @@ def test_a_bad_value_says_key_text_expectation_and_origin(load: Load, key: str, 
 
 def test_lists_where_one_value_is_wanted_are_errors(load: Load) -> None:
     assert problems(load, "engine.memory: [1g, 2g]\nspark.jars: [a, b]\nengine.jvm-options: [[a]]\n") == [
-        "firesteel.yaml:3: field 'engine.jvm-options': is a list of more than texts — write texts",
+        "firesteel.yaml:3: field 'engine.jvm-options': is a list with more than text in it — write texts",
         (f"firesteel.yaml:1: field 'engine.memory': a list is not a memory size of 512m or more — {MEMORY}"),
         (
             "firesteel.yaml:2: field 'spark.jars': a list is not a Spark setting — "
-            "write one text, with commas where Spark wants them"
+            "write one string, with commas where Spark expects them"
         ),
     ]
 
@@ -316,7 +314,7 @@ def test_a_key_given_twice_is_an_error(load: Load, text: str, key: str, first: i
     [
         (
             "a: 1\n b: 2\n",
-            "firesteel.yaml:2: is not valid YAML: mapping values are not allowed here — correct this line",
+            "firesteel.yaml:2: is not valid YAML: mapping values are not allowed here — fix this line",
         ),
         ("- a\n- b\n", "firesteel.yaml:1: is not a map — write one `key: value` per line"),
         ("? [a, b]\n: c\n", "firesteel.yaml:1: a key is not text — write `key: value`"),

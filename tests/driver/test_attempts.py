@@ -182,7 +182,7 @@ def test_output_below_a_file_is_told_as_such(cluster: Cluster, tmp_path: Path) -
     failure = run.result.failure
     assert failure is not None
     assert (failure.kind, failure.vertex, failure.traceback) == (FailureKind.OUTPUT, "out", "")
-    assert f"'{tmp_path}/afile/t' cannot be written: Not a directory" in failure.message
+    assert f"cannot write the output '{tmp_path}/afile/t': Not a directory" in failure.message
     assert "Traceback" not in run.stderr
 
 

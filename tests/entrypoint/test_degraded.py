@@ -105,7 +105,7 @@ def check_degraded(cluster: NodeCluster, led: Node, jobs: list[str]) -> None:
     )
     assert shown.returncode == 1, shown.stderr
     assert "degraded" in shown.stdout
-    assert "Running jobs go on" in shown.stdout
+    assert "Running jobs continue" in shown.stdout
 
 
 def check_recovered(cluster: NodeCluster, epoch: int, jobs: list[str]) -> None:

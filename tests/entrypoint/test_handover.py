@@ -166,7 +166,7 @@ def test_hand_over_without_another_node(clusters: Clusters) -> None:
             client.hand_over()
         assert cluster.status().epoch == epoch
         assert "hands leadership over" not in node.said
-        with pytest.raises(ClusterError, match="nobody took over"):
+        with pytest.raises(ClusterError, match="no other node took over"):
             client.hand_over(force=True)
         assert cluster.status().epoch == epoch + 1
         client.submit(GRAPH)

@@ -114,7 +114,7 @@ def test_signal_ends_it_well(tmp_path: Path, start: Start, number: signal.Signal
     assert f":{node.process.pid}/" in holder
     children = node.children
     assert children, "the parent of its drivers"
-    assert node.said.count(" firesteel.jobmaster.sandboxing: ") == 1, "what guards the files of owners"
+    assert node.said.count(" firesteel.worker.sandboxing: ") == 1, "what guards the files of owners"
     node.process.send_signal(number)
     assert node.exit_code() == 0
     assert f"{number.name} received; ending" in node.said

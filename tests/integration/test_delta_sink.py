@@ -17,7 +17,7 @@ from tests.support.engine_shape import QUICK_JAVA
 from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState
 from firesteel.config import load_configuration
 from firesteel.engines.record import EngineDirectory
-from firesteel.resourcemanager.provider import cluster_directory
+from firesteel.layout import ClusterLayout
 from firesteel.status import JobStatus
 from firesteel.types import AttemptId
 
@@ -93,7 +93,7 @@ def test_second_attempt_after_a_lost_result_appends_nothing(delta: Cluster, tmp_
     run = delta.run_graph(graph)
     assert run.result.failure is None
     assert rows(tmp_path / "t") == [0, 1, 2, 3, 4]
-    [engine] = EngineDirectory(cluster_directory(delta.configuration)).alive()
+    [engine] = EngineDirectory(ClusterLayout.of(delta.configuration).home).alive()
     again = AttemptDirectory(tmp_path / "again")
     again.prepare(AttemptSpec(AttemptId(run.job_id, 2), graph, engine, spark=delta.configuration.spark))
     driver = delta.pool.spawn(

@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from firesteel.jobmaster.sandboxing import sandbox_policy, say_what_holds
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.sandbox import landlock
+from firesteel.worker.sandboxing import sandbox_policy, say_what_holds
 
 ALL_OPEN = "code of jobs can read and write all files of this node and of all owners"
 

@@ -1,4 +1,4 @@
-"""An attached run: submit, show what happens, and never leave the user in doubt about the job."""
+"""An attached run submits a job, shows what happens to it, and never leaves the user in doubt about it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ def watch(
     repeated: bool = False,
     go_on: str = "",
 ) -> int:
-    """Follow a job to its end, which signals bring about, and return the exit code.
+    """Follow a job to its end, which a signal may bring about, and return the exit code.
 
     Args:
-        submit: has the job accepted; may be repeated. Is given the seconds of silence after which the cluster cancels it.
-        repeated: the id was chosen by the user, so that the job may be there already.
-        go_on: how to go on with a stream that has ended, where `firesteel resume` is not the way.
+        submit: submits the job; may be called again. Its argument is the seconds of silence after which the cluster
+            cancels the job.
+        repeated: the id was chosen by the user, so the job may exist already.
+        go_on: the command that continues a stream that has ended, where it is not `firesteel resume`.
     """
     job = cluster.client.job(job_id)
     before = _ended_before(job) if repeated else None
@@ -61,8 +62,8 @@ def watch(
                 display.accepted()
                 if before is not None:
                     display.note(
-                        f"job {job_id} has ended already ({before.value}); nothing was run, and what follows is of then; "
-                        "leave out --job-id, or give another one, to run it again"
+                        f"job {job_id} has already ended ({before.value}); nothing was run, and this is its earlier "
+                        "result; to run it again, omit --job-id or give another one"
                     )
                 result = _shown(job, display)
             except Interrupted as interrupt:
@@ -104,7 +105,7 @@ def _ended_before(job: JobClient) -> JobStatus | None:
 
 
 def _cancelled(job: JobClient, submit: Callable[[], None], display: Display) -> JobResult:
-    """After Ctrl-C: the job is cancelled for good before anything else. Another Ctrl-C then leaves without waiting."""
+    """Cancel the job for good, before anything else. Another Ctrl-C then leaves without waiting for its end."""
     try:
         with uninterrupted():
             _cancel_surely(job, submit)
@@ -112,7 +113,7 @@ def _cancelled(job: JobClient, submit: Callable[[], None], display: Display) -> 
         return job.wait()
     except Interrupted:
         display.note(
-            f"job {job.job_id} is being cancelled; `firesteel status {job.job_id[:8]}` tells when it has ended"
+            f"job {job.job_id} is being cancelled; `firesteel status {job.job_id[:8]}` shows when it has ended"
         )
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
 
@@ -131,7 +132,7 @@ def _cancel_surely(job: JobClient, submit: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def _alive(job: JobClient) -> Iterator[None]:
-    """Tell the cluster now and then that we are there."""
+    """Send the cluster heartbeats from a thread."""
     over = threading.Event()
 
     def beat() -> None:
@@ -157,7 +158,7 @@ def rows_of(job: JobClient) -> Mapping[str, int]:
 
 
 def code_of(result: JobResult) -> int:
-    """That of the job: of a script that ended with a code of its own, that one."""
+    """The exit code that tells how the job ended; a script's own code is passed on."""
     if result.status is JobStatus.FAILED and result.failure is not None:
         if result.failure.kind is FailureKind.ENGINE_START:
             return exit_codes.ENGINE

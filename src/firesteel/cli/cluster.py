@@ -1,4 +1,4 @@
-"""`firesteel cluster`: the cluster of this machine as a whole."""
+"""`firesteel cluster` groups the commands about the cluster of this machine as a whole."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import click
 from firesteel.cli.lazy import LazyGroup
 
 COMMANDS = {
-    "start": ("firesteel.cli.nodes", "start", "Start a node that stays until it is stopped."),
-    "stop": ("firesteel.cli.nodes", "stop", "End the node of this machine; jobs go on."),
+    "start": ("firesteel.cli.nodes", "start", "Start a node that runs until it is stopped."),
+    "stop": ("firesteel.cli.nodes", "stop", "Stop the node on this machine; jobs keep running."),
     "status": (
         "firesteel.cli.cluster_status",
         "status",
-        "Tell who leads, what there is to run on, and how many jobs there are.",
+        "Show the leader, the engines, and how many jobs there are.",
     ),
-    "handover": ("firesteel.cli.handover", "handover", "Have another node lead."),
-    "gc": ("firesteel.cli.gc", "gc", "Find and remove what was left behind."),
-    "token": ("firesteel.cli.tokens", "token", "Make, list and revoke tokens."),
+    "handover": ("firesteel.cli.handover", "handover", "Hand leadership over to another node."),
+    "gc": ("firesteel.cli.gc", "gc", "Find and remove leftover engines and files."),
+    "token": ("firesteel.cli.tokens", "token", "Create, list and revoke tokens."),
 }
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """The cluster of this machine, whose files are in the data directory."""
+    """Manage the cluster of this machine, whose files are in the data directory."""

@@ -1,4 +1,4 @@
-"""`firesteel cluster status`: who leads, what there is to run on, how many jobs there are. Wakes nobody up."""
+"""`firesteel cluster status` shows the leader, the engines and the number of jobs. It wakes up no cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from firesteel.status import JobStatus
 @address_option
 @configured
 def status(given: Given, address: str | None, as_json: bool) -> int:
-    """Tell who leads, which node answers, what there is to run on, and how many jobs are in which state."""
+    """Show which node leads, which one answers, the engines, and how many jobs are in each state."""
     given = addressed(given, address)
     if not is_awake(given):
         if as_json:
             echo_json({"running": False, "cluster_id": given.configuration.high_availability.cluster_id})
         else:
             where = f"cluster {given.configuration.high_availability.cluster_id}, data directory {given.configuration.data.dir}"
-            click.echo(f"No cluster runs here ({where}). Commands wake one up when they need it.")
+            click.echo(f"No cluster is running here ({where}). Commands wake one up when they need it.")
         return exit_codes.OK
     with connect(given.configuration) as client:
         told = client.cluster_status()
@@ -59,7 +59,7 @@ class _Seen:
     queue: Queue
     jobs: dict[JobStatus, int]
     nodes: Sequence[Mapping[str, Any]]
-    """Those of this machine; none when it is a cluster elsewhere."""
+    """The nodes on this machine; empty for a cluster elsewhere."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,13 +88,13 @@ def _nodes(given: Given, cluster: ClusterStatus) -> list[dict[str, Any]]:
 
 
 def _degraded(address: str, cluster: ClusterStatus, as_json: bool) -> int:
-    """Nobody leads, so there is nobody who could tell more."""
+    """Show what a node knows while there is no leader to ask for more."""
     if as_json:
         echo_json({"running": True, "address": address, **dataclasses.asdict(cluster)})
         return exit_codes.FAILED
     out = console()
     out.print(plain(f"cluster {cluster.cluster_id}", "bold"), plain(address), plain("degraded", "bold red"))
-    facts = [("version", plain(cluster.version)), ("leader", plain("nobody at the moment", "yellow"))]
+    facts = [("version", plain(cluster.version)), ("leader", plain("none at the moment", "yellow"))]
     if cluster.reason:
         facts.append(("reason", plain(cluster.reason)))
     if cluster.since is not None:
@@ -104,7 +104,7 @@ def _degraded(address: str, cluster: ClusterStatus, as_json: bool) -> int:
     facts.append(("node", plain(_node(cluster))))
     facts.append(("high availability", plain(cluster.high_availability)))
     print_facts(out, iter(facts))
-    out.print(plain("Running jobs go on. Nothing is accepted, started or changed until a node leads again."))
+    out.print(plain("Running jobs continue. Nothing is accepted, started or changed until a node leads again."))
     return exit_codes.FAILED
 
 
@@ -135,7 +135,7 @@ def _show(out: Console, seen: _Seen) -> None:
         numbers = ["cores", "slots", "free"]
         table = new_table("engine", "master", "memory", *numbers, "state", "address", right=numbers)
         for e in seen.engines:
-            foreign = ", of somebody else" if e.foreign else ""
+            foreign = ", foreign" if e.foreign else ""
             table.add_row(
                 plain(e.engine_id),
                 plain(e.master),
@@ -153,7 +153,7 @@ def _show(out: Console, seen: _Seen) -> None:
 def _facts(seen: _Seen) -> Iterator[tuple[str, Text]]:
     cluster, node = seen.cluster, seen.cluster.node
     yield "version", plain(cluster.version)
-    led = f"{cluster.leader} (epoch {cluster.epoch})" if cluster.leader else "nobody at the moment"
+    led = f"{cluster.leader} (epoch {cluster.epoch})" if cluster.leader else "none at the moment"
     yield "leader", plain(led, "" if cluster.leader else "yellow")
     if node:
         yield "node", plain(_node(cluster))

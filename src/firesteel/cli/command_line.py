@@ -1,4 +1,4 @@
-"""What commands that concern jobs have in common: which cluster they talk to, how a job is named."""
+"""Options and arguments that commands about jobs share: which cluster they talk to, and how a job is named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPLETION_SECONDS = "1 s"
 
 
 class CheckedCommand(click.Command):
-    """Has its whole command line looked at by `check` before a cluster is looked for, or even woken up."""
+    """A command whose whole command line goes through `check` before a cluster is looked for, let alone woken up."""
 
     def __init__(self, *args: Any, check: Callable[[click.Context], None], **rest: Any) -> None:
         super().__init__(*args, **rest)
@@ -38,9 +38,9 @@ class CheckedCommand(click.Command):
 
 
 def attached(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `connected`, for commands about jobs that are there: a cluster that is awake is taken as it is.
+    """Connect a command as `connected` does, but to a cluster that is awake whatever its settings are.
 
-    With which settings it was started matters to those who want something run, and to nobody who wants to look.
+    The settings that a cluster was started with matter to commands that run something, not to those that only look.
     """
 
     @address_option
@@ -65,7 +65,7 @@ def _attach(given: Given, address: str | None) -> Iterator[Connection]:
 
 
 def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The jobs of the cluster that is meant, if it is awake; whatever goes wrong, there is nothing to propose."""
+    """The jobs of the cluster in question, if it is awake. Any error means that nothing is proposed."""
     try:
         options, variables = split_definitions(context.params.get("definitions") or ())
         options["client.timeout"] = _COMPLETION_SECONDS

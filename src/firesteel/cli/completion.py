@@ -1,4 +1,4 @@
-"""`firesteel completion`: the script that lets a shell complete commands, options and job ids."""
+"""`firesteel completion` prints the script that lets a shell complete commands, options and job ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cluster a command talks to."""
+"""The connection of a command: which cluster it talks to."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Connection:
     """The cluster runs on this machine, under this user: it sees the same files."""
 
     def job(self, text: str) -> JobClient:
-        """The job whose id is `text` or begins with it, or whose name it is: of several the newest, and a line says so."""
+        """Find the job whose id begins with `text`, or whose name it is. Of several, take the newest and say so."""
         if is_job_id(text.lower()):
             return self.client.job(text.lower())
         return self.client.job(choose(text, self.client.jobs()))
 
     @property
     def option(self) -> str:
-        """What a command that is shown to the user needs to reach the same cluster: ` -m ADDRESS`, or nothing."""
+        """The option with which a command that we suggest reaches the same cluster: ` -m ADDRESS`, or nothing."""
         given = self.given.overrides.get("client.addresses", "")
         return f" -m {','.join(a.removeprefix('http://') for a in given.split())}" if given else ""
 
@@ -47,11 +47,11 @@ def choose(text: str, jobs: Sequence[JobSummary]) -> JobID:
     """Which of `jobs` is meant by `text`: the first digits of an id, or a name. Raises JobNotFoundError."""
     begun = [j.job_id for j in jobs if text and j.job_id.startswith(text.lower())]
     named = sorted((j for j in jobs if j.name == text), key=lambda j: (j.started_at, j.job_id))
-    shows = "`firesteel list -a` shows those there are"
+    shows = "`firesteel list -a` lists all jobs"
     if named and begun and {j.job_id for j in named} != set(begun):
         raise JobNotFoundError(
-            f"'{text}' is the name of job {named[-1].job_id} and the beginning of {begun[0]}; give more digits of the one "
-            f"that is meant; {shows}"
+            f"'{text}' is the name of job {named[-1].job_id} and the beginning of {begun[0]}; give more digits of "
+            f"the one you mean; {shows}"
         )
     if named:
         if len(named) > 1:
@@ -61,10 +61,10 @@ def choose(text: str, jobs: Sequence[JobSummary]) -> JobID:
     if len(begun) == 1:
         return begun[0]
     if begun:
-        raise JobNotFoundError(f"{len(begun)} jobs begin with '{text}'; give more digits; {shows}")
+        raise JobNotFoundError(f"{len(begun)} job ids begin with '{text}'; give more digits; {shows}")
     near = difflib.get_close_matches(text, {j.name for j in jobs}, n=1)
     hint = f"did you mean '{printable(near[0])}'?" if near else shows
-    raise JobNotFoundError(f"no job '{text}' here; {hint}")
+    raise JobNotFoundError(f"no such job: '{text}'; {hint}")
 
 
 address_option = click.option(
@@ -72,7 +72,7 @@ address_option = click.option(
     "--jobmanager",
     "address",
     metavar="ADDRESS",
-    help="Cluster to talk to: host:port or a URL, several with commas.",
+    help="Cluster to talk to: host:port or a URL; separate several with commas.",
 )
 
 
@@ -107,7 +107,7 @@ def is_awake(given: Given) -> bool:
 
 
 def addressed(given: Given, text: str | None) -> Given:
-    """`-m` over everything else: `host:port` as Flink's users write it, or URLs; None when it is not given."""
+    """Let `-m`, if given, override every other address: `host:port` as Flink's users write it, or URLs."""
     if text is None:
         return given
     tls = given.configuration.security.ssl_enabled or given.configuration.client.ca is not None

@@ -1,4 +1,4 @@
-"""`firesteel dashboard`: a link that lets a browser into Flink's dashboard."""
+"""`firesteel dashboard` prints a link that lets a browser into Flink's dashboard."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from firesteel.client.errors import ClusterUnreachableError
 
 
 @click.command()
-@click.option("--open", "open_it", is_flag=True, help="Open the link in this machine's browser too.")
+@click.option("--open", "open_it", is_flag=True, help="Also open the link in this machine's browser.")
 @address_option
 @configured
 def dashboard(given: Given, address: str | None, open_it: bool) -> int:
-    """Print a link that opens Flink's dashboard in one browser, with the rights of whoever runs this command.
+    """Print a link that opens Flink's dashboard in one browser, with the rights of the user who runs this command.
 
     It works once, within a minute. The nodes need Flink's files for it: see web.flink-dashboard.dir.
     """
     given = addressed(given, address)
     if not is_awake(given):
-        raise ClusterUnreachableError("no cluster runs here; name the nodes of another one with -m")
+        raise ClusterUnreachableError("no cluster is running here; give the address of another one with -m")
     with connect(given.configuration) as client:
         link = client.dashboard_link()
     click.echo(link)

@@ -1,4 +1,4 @@
-"""How a running job looks: live on a terminal, plain lines in a pipe, JSON for machines."""
+"""The display of a running job: live on a terminal, plain lines in a pipe, JSON for machines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _STATES = {
 
 
 _NOBODY_READS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
-"""A pipe whose reader has gone, or a terminal that has."""
+"""Errors of a pipe whose reader is gone, or of a terminal that is gone."""
 
 
 class Display(Protocol):
@@ -63,17 +63,17 @@ class Display(Protocol):
     def show_outputs(self, graph: JobGraph, rows: int) -> None: ...
     def summary(self, result: JobResult, rows: Mapping[str, int], further: Sequence[str] = ()) -> None: ...
     def ask(self, question: str) -> str | None:
-        """What the user answers; None where there is none who could."""
+        """The user's answer; None where no user can be asked."""
         ...
 
 
 def make_display(graph: JobGraph, job_id: str, *, as_json: bool, option: str = "") -> Display:
-    """`option` is what commands that are shown need to reach the cluster."""
+    """`option` is what the suggested commands need to reach the cluster."""
     return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id, option))
 
 
 class Quiet:
-    """Whoever read our output has seen enough: the job goes on, we say nothing more, and our exit code still tells."""
+    """The reader of our output is gone: the job goes on, we print nothing more, and the exit code still tells."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -186,7 +186,7 @@ class _Console(Console):
 
 
 class TextDisplay:
-    """Live table on a terminal; on anything else one line per thing that happened."""
+    """A live table on a terminal; on anything else one line per event."""
 
     def __init__(self, graph: JobGraph, job_id: str, option: str = "") -> None:
         self._graph = graph
@@ -216,7 +216,7 @@ class TextDisplay:
             self._live = None
 
     def accepted(self) -> None:
-        """Only now there is such a job."""
+        """The job exists from here on."""
         mode = "script" if self._graph.script else self._graph.mode.value
         self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {mode} job {self._job_id}", soft_wrap=True)
 
@@ -261,7 +261,7 @@ class TextDisplay:
             self._sinks[name] = dict(told)
 
     def _line(self, text: str) -> None:
-        """What scrolls by where nothing can be drawn."""
+        """Print an event as a line, where no table can be drawn."""
         if self._live is None:
             self._console.print(f"  {time.monotonic() - self._began:6.1f}s  {_plain(text)}", soft_wrap=True)
 
@@ -335,7 +335,7 @@ class TextDisplay:
 
 
 def headline(failure: Failure) -> str:
-    """A failure in a line: of an error in a Python worker what was raised there, of any other the first line."""
+    """A failure in one line: the exception itself for an error in a Python worker, otherwise the first line."""
     first = str(failure).partition("\n")[0]
     raised = _RAISED.findall(failure.message) if "Python worker" in first else []
     return f"{failure.kind.value}: {raised[-1]}" if raised else first
@@ -365,7 +365,7 @@ def _relative(path: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of others: brackets are brackets, not rich's markup, and control characters are gone (S15's cousin)."""
+    """Text that others wrote: brackets are not rich's markup, and control characters are removed (like S15)."""
     from rich.markup import escape
 
     return escape(_printable(text))

@@ -1,4 +1,4 @@
-"""`firesteel doctor`: what was found on this machine, and what is missing."""
+"""`firesteel doctor` reports what was found on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "missing": "red", "optional": "dim"}
 @json_option
 @configured
 def doctor(given: Given, as_json: bool) -> int:
-    """Examine this machine. Ends with 1 when something that every job needs is missing."""
+    """Examine this machine. Exits with 1 when something that every job needs is missing."""
     try:
         archive = current_archive(launch_options(given.configuration))
     except EnvironmentNotReadyError:

@@ -1,4 +1,4 @@
-"""`firesteel engine`: engines that stay, for runs that start at once."""
+"""`firesteel engine` manages engines that stay up, so that runs start at once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from firesteel.worker.launch_options import launch_options
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def engine() -> None:
-    """Spark engines of this data directory."""
+    """Manage the Spark engines of this data directory."""
 
 
 @engine.command()
 @configured
 def start(given: Given) -> int:
-    """Start an engine that stays, and is used by later runs of the same shape."""
+    """Start an engine that stays up and serves later runs with the same needs."""
     began = time.monotonic()
     record = start_engine(
         EngineDirectory(given.configuration.data.dir),
@@ -35,7 +35,7 @@ def start(given: Given) -> int:
         launch_options(given.configuration),
         shared=True,
     )
-    click.echo(f"Engine {record.engine_id} ({record.spec.master}) answers after {time.monotonic() - began:.1f} s.")
+    click.echo(f"Engine {record.engine_id} ({record.spec.master}) is ready after {time.monotonic() - began:.1f} s.")
     return exit_codes.OK
 
 
@@ -43,7 +43,7 @@ def start(given: Given) -> int:
 @click.option("--json", "as_json", is_flag=True)
 @configured
 def list_engines(given: Given, as_json: bool) -> int:
-    """List engines: those of the cluster, those of `firesteel engine start`, and those that were left behind."""
+    """List the engines of the cluster, those of `firesteel engine start`, and leftover ones."""
     configuration = given.configuration
     rows = [_row(r, "all runs" if r.shared else "one run") for r in EngineDirectory(configuration.data.dir).all()]
     home = ClusterLayout.of(configuration).home
@@ -53,7 +53,7 @@ def list_engines(given: Given, as_json: bool) -> int:
         click.echo(json.dumps(rows, indent=1))
         return exit_codes.OK
     if not rows:
-        click.echo("No engines. A job starts one, and `firesteel engine start` one that stays.")
+        click.echo("No engines. A job starts one; `firesteel engine start` starts one that stays up.")
         return exit_codes.OK
     table = new_table("engine", "master", "memory", "address", "pid", "state", "for", "owner")
     for row in rows:
@@ -79,14 +79,14 @@ def _row(record: EngineRecord, use: str) -> dict[str, object]:
 
 @engine.command()
 @click.argument("ids", nargs=-1)
-@click.option("-a", "--all", "everything", is_flag=True, help="All engines of this data directory.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Stop all engines of this data directory.")
 @configured
 def stop(given: Given, ids: tuple[str, ...], everything: bool) -> int:
     """Stop engines by id, or all of them. Jobs that run on them fail."""
     directory = EngineDirectory(given.configuration.data.dir)
     chosen = [r for r in directory.all() if everything or any(r.engine_id.startswith(i) for i in ids)]
     if not chosen and not everything:
-        raise click.ClickException("no such engine; `firesteel engine list` shows those there are")
+        raise click.ClickException("no such engine; `firesteel engine list` lists them")
     for record in chosen:
         clean = stop_engine(directory, record, grace=given.configuration.engine.stop_timeout)
         click.echo(f"Engine {record.engine_id} {'ended' if clean else 'was killed'}.")
@@ -95,14 +95,14 @@ def stop(given: Given, ids: tuple[str, ...], everything: bool) -> int:
 
 
 @engine.command("train")
-@click.option("--force", is_flag=True, help="Make the archive again.")
+@click.option("--force", is_flag=True, help="Make the archive even if there is one.")
 @configured
 def train_archive(given: Given, force: bool) -> int:
     """Record a class archive once, so that engines start in half the time."""
     options = launch_options(given.configuration)
     archive = current_archive(options)
     if archive.exists() and not force:
-        click.echo("The class archive for this Java and this Spark is there already.")
+        click.echo("There is already a class archive for this Java and this Spark.")
         return exit_codes.OK
     began = time.monotonic()
     with Console(stderr=True).status("Recording which classes Spark needs (once per machine, about a minute)…"):

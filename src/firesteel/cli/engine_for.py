@@ -1,4 +1,4 @@
-"""The engine of a run: one that stays and fits, or one of its own."""
+"""The engine of a command that needs one: a running engine that fits, or one of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.worker.launch_options import launch_options
 
 
 def acquire(plan: RunPlan, configuration: Configuration) -> EngineRecord:
-    """Attach, reuse or start. What was started here must be given to `dispose`."""
+    """Attach to an engine, reuse one or start one. Pass the result to `dispose`, which ends what was started here."""
     if plan.engine.attached:
         return attach(plan.engine.master, configuration.engine.token or "")
     directory = EngineDirectory(configuration.data.dir)

@@ -1,4 +1,4 @@
-"""`firesteel events`: what happened to jobs, a line an event."""
+"""`firesteel events` prints what happened to jobs, one line per event."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _FIRST = (JobStatus.INITIALIZING, JobStatus.RECONCILING, JobStatus.CREATED, JobS
 
 @click.command()
 @click.argument("job", required=False, shell_complete=complete_jobs)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the job ends.")
-@click.option("--story", is_flag=True, help="Each state that JOB entered, why, and under which leader.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until the job ends.")
+@click.option("--story", is_flag=True, help="Print each state that JOB entered, why, and under which leader.")
 @json_option
 @attached
 def events(cluster: Connection, job: str | None, follow: bool, story: bool, as_json: bool) -> int:
-    """Print what is known to have happened to JOB, or of all jobs the state that each is in; with -f what happens from now on.
+    """Print what happened to JOB so far, or the current state of every job; with -f also what happens from now on.
 
     With --json each line is an object.
     """
     if story and (job is None or follow):
-        raise click.UsageError("--story needs a JOB, and goes without --follow")
+        raise click.UsageError("--story needs a JOB and cannot be combined with --follow")
     found: Iterable[JobEvent]
     if story:
         found = story_events(cluster.job(str(job)).details())
     elif job is None:
         found = cluster.client.events() if follow else (state_of(j) for j in _by_change(cluster.client.jobs()))
         if follow and sys.stderr.isatty():
-            click.echo("Listening to all jobs; Ctrl-C ends this.", err=True)
+            click.echo("Listening to all jobs; press Ctrl-C to stop.", err=True)
     else:
         one = cluster.job(job)
         found = one.events() if follow else past_events(one.details())
@@ -69,7 +69,7 @@ def state_of(job: JobSummary) -> JobEvent:
 
 
 def past_events(details: Mapping[str, Any]) -> list[JobEvent]:
-    """What an execution graph tells of the past: each state's last beginning, the failures, how far the job is."""
+    """The past as an execution graph tells it: when each state was last entered, the failures, the progress."""
     job_id = JobID(str(details["job_id"]))
     status, ended = str(details["status"]), details.get("ended_at")
     times = {"INITIALIZING": details.get("submitted_at"), **(details.get("timestamps") or {})}
@@ -97,7 +97,7 @@ def story_events(details: Mapping[str, Any]) -> Iterator[JobEvent]:
 
 
 def _order(event: JobEvent) -> int:
-    """States that a job passed through in one moment, in the order in which they follow each other."""
+    """A sort key for states that a job entered within the same moment: the order in which they follow each other."""
     status = event.status
     if status is None or status.terminal:
         return len(_FIRST) + 1
@@ -115,7 +115,7 @@ def _print(out: Console, event: JobEvent) -> None:
 
 def _words(event: JobEvent) -> Iterator[Text]:
     if event.kind == _LEFT_OUT:
-        yield Text(f"the first {count(event.data['count'], 'state')} of the story are not kept", style="yellow")
+        yield Text(f"the first {count(event.data['count'], 'state')} of the story are no longer kept", style="yellow")
         return
     if event.kind == "lost":
         lost = event.data.get("count")

@@ -12,8 +12,8 @@ ENGINE = 4
 UNREACHABLE = 5
 """No cluster answered."""
 DENIED = 6
-"""The cluster does not know who is asking, or does not allow it."""
+"""The cluster does not know the caller, or does not allow the request."""
 TIMEOUT = 124
-"""`firesteel wait --timeout`: the time was over before the job was; it goes on."""
+"""`firesteel wait --timeout` ran out of time before the job ended; the job continues."""
 CANCELED = 130
 """Cancelled, by Ctrl-C or by `firesteel cancel`; or a stream that Ctrl-C has stopped."""

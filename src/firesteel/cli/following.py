@@ -1,4 +1,4 @@
-"""Following the log of a job: which lines of its event stream are to be shown. No I/O here.
+"""Following the log of a job: which lines of its event stream are to be shown. This module does no I/O.
 
 A stream begins with the last lines that were logged before. The first time they are what is there already, of which a person
 may want a few only. After a break they tell what was missed, and repeat what was shown.

@@ -1,4 +1,4 @@
-"""`firesteel cluster gc`: what was left behind on this machine."""
+"""`firesteel cluster gc` finds and removes what was left behind on this machine."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from firesteel.resourcemanager.gc import ClusterPlaces, JobsKnown, Leftover, Lef
 logger = logging.getLogger(__name__)
 
 CONTEND_SECONDS = 1.5
-"""Enough to be granted leadership that is free, or whose holder is gone from this machine."""
+"""Long enough to be granted leadership that is free, or whose holder on this machine is gone."""
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
     try:
         return seconds(value)
     except ValueError:
-        raise click.BadParameter(f"'{value}' is no duration; write 10 min, 1 h or 0 s") from None
+        raise click.BadParameter(f"'{value}' is not a duration; write for example 10 min, 1 h or 0 s") from None
 
 
 @click.command()
 @click.option("--remove", "removing", is_flag=True, help="Remove what is listed.")
-@click.option("--checkpoints", "with_checkpoints", is_flag=True, help="Remove checkpoints too: they are data.")
+@click.option("--checkpoints", "with_checkpoints", is_flag=True, help="Also remove checkpoints; they hold data.")
 @click.option(
-    "--older-than", default="10 min", callback=_duration, metavar="DURATION", help="Leave younger things alone."
+    "--older-than", default="10 min", callback=_duration, metavar="DURATION", help="Leave anything younger alone."
 )
 @click.option("--json", "as_json", is_flag=True)
 @configured
 def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, as_json: bool) -> int:
-    """List what was left behind: engines that nobody needs, and files of jobs that nobody knows.
+    """List leftovers: engines that are no longer needed, and files of jobs that are no longer known.
 
-    Checkpoints count as left behind when no job of this data directory and this cluster is theirs. Look twice where
+    A checkpoint is a leftover when it belongs to no job of this data directory and this cluster. Check carefully where
     several clusters write to one state.checkpoints.dir.
     """
     configuration = given.configuration
     check_store(ClusterLayout.of(configuration).home, configuration)
     if configuration.high_availability.type == HaType.NONE:
         click.echo(
-            "note: high-availability.type is none, so nobody can tell which jobs of the cluster are alive; its engines and "
-            "files and all checkpoints are left alone.",
+            "note: high-availability.type is none, so it is unknown which jobs of the cluster are alive; its engines, "
+            "its files and all checkpoints are left alone.",
             err=True,
         )
     kinds = set(LeftoverKind) if with_checkpoints else set(LeftoverKind) - {LeftoverKind.CHECKPOINTS}
@@ -75,7 +75,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
         if removing:
             click.echo(f"{len(found) - len(kept) - len(failed)} removed.")
         if kept and removing:
-            click.echo(f"{len(kept)} checkpoints stay; `--checkpoints` removes them too.")
+            click.echo(f"{len(kept)} checkpoints were kept; `--checkpoints` removes them too.")
         if not removing:
             click.echo("`firesteel cluster gc --remove` removes them; checkpoints only with `--checkpoints`.")
     return exit_codes.FAILED if failed else exit_codes.OK
@@ -84,7 +84,7 @@ def gc(given: Given, removing: bool, with_checkpoints: bool, older_than: float, 
 async def _collect(
     configuration: Configuration, removing: set[LeftoverKind], older_than: float
 ) -> tuple[list[Leftover], dict[Leftover, str]]:
-    """Find, and remove those of the kinds `removing`; with what could not be removed."""
+    """Find leftovers and remove those of the kinds `removing`. Also returns what could not be removed."""
     places = _places(configuration)
     failed: dict[Leftover, str] = {}
     async with jobs_known(configuration) as known:
@@ -123,8 +123,8 @@ def _places(configuration: Configuration) -> ClusterPlaces:
 async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
     """Which jobs may need something: those of the HA store.
 
-    Whether anybody leads is found out by trying to: whoever is granted leadership knows that nobody else acts, for as long
-    as it keeps it.
+    The command contends for leadership to find out whether there is a leader. For as long as it leads itself, no other
+    node acts.
     """
     known = JobsKnown(
         live=frozenset(),
@@ -156,14 +156,14 @@ async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
 
 
 def _has_store(configuration: Configuration) -> bool:
-    """A cluster that was never started has no database file, and to look is no reason to make one."""
+    """Whether the cluster was ever started: if not, it has no database file, and looking must not create one."""
     options = configuration.high_availability
     in_a_file = options.type == HaType.SQL and options.sql_url is None
     return not in_a_file or (configuration.data.dir / DATABASE).exists()
 
 
 class _Leads:
-    """Listens to an election that is entered only to see whether it can be won."""
+    """The contender of an election that is entered only to see whether it can be won."""
 
     def __init__(self) -> None:
         self.granted = asyncio.Event()

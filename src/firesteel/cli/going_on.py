@@ -1,4 +1,4 @@
-"""What is said of a stream that has ended: where its state is, and the command that goes on from it."""
+"""The lines shown for a stream that has ended: where its state is, and the command that resumes from it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from firesteel.status import JobStatus
 
 
 def going_on(result: JobResult, command: str = "", *, option: str = "") -> list[str]:
-    """A few lines; none for jobs that cannot be gone on with, which batch jobs and scripts never can.
+    """Return a few lines; none for jobs that cannot be resumed, such as batch jobs and scripts.
 
     Args:
-        command: the one that goes on, where it is not `firesteel resume`.
+        command: the command that resumes it, where it is not `firesteel resume`.
         option: what a command needs to reach the cluster.
     """
     if not result.streaming:
@@ -22,8 +22,8 @@ def going_on(result: JobResult, command: str = "", *, option: str = "") -> list[
         lines.append(f"checkpoint: {result.checkpoint}")
     if result.resumable:
         resume = f"firesteel resume{option} {result.job_id[:8]}"
-        corrected = f"; with a corrected pipeline: {resume} PIPELINE" if result.status is JobStatus.FAILED else ""
-        lines.append(f"go on with: {command or resume + corrected}")
+        corrected = f"; with a changed pipeline: {resume} PIPELINE" if result.status is JobStatus.FAILED else ""
+        lines.append(f"resume with: {command or resume + corrected}")
     elif result.attempts:
-        lines.append("its checkpoint was not kept: no job can go on from it")
+        lines.append("its checkpoint was not kept, so it cannot be resumed")
     return lines

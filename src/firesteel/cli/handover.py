@@ -1,4 +1,4 @@
-"""`firesteel cluster handover`: have another node lead."""
+"""`firesteel cluster handover` makes another node the leader."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ from firesteel.client.handover import HAND_OVER_SECONDS
     default=HAND_OVER_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait until another node leads.",
+    help="How long to wait for another node to lead.",
 )
 @click.option(
-    "--force", is_flag=True, help="Also when there is no other node; if none takes over, the same one leads again."
+    "--force",
+    is_flag=True,
+    help="Proceed even when there is no other node; if none takes over, the same one leads again.",
 )
 @json_option
 @address_option
 @configured
 def handover(given: Given, address: str | None, timeout: float, force: bool, as_json: bool) -> int:
-    """Have the leader give its leadership to another node, for example before its machine is taken down.
+    """Hand leadership over to another node, for example before the leader's machine is taken down.
 
-    Jobs run on, and clients that ask meanwhile wait a moment. The node that led stays, and forwards to the new leader.
+    Jobs keep running, and requests that arrive meanwhile wait a moment. The old leader stays up and forwards requests
+    to the new one.
     """
     given = addressed(given, address)
     if not is_awake(given):
-        raise ClusterUnreachableError("no cluster runs here; name the nodes of another one with -m")
+        raise ClusterUnreachableError("no cluster is running here; give the address of another one with -m")
     with connect(given.configuration) as client:
         done = client.hand_over(force=force, timeout=timeout)
     if as_json:

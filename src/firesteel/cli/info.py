@@ -1,4 +1,4 @@
-"""`firesteel info`: everything about a pipeline, without running it."""
+"""`firesteel info` shows everything about a pipeline without running it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from firesteel.jobmaster.plan import RunPlan
 
 @click.command()
 @click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--offline", is_flag=True, help="Do not ask Spark: no schemas, no plan, no check of column names.")
-@click.option("--json", "as_json", is_flag=True, help="The job graph, schemas, plans and problems as JSON.")
+@click.option(
+    "--offline", is_flag=True, help="Do not ask Spark: show no schemas and no plan, and do not check column names."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the job graph, schemas, plans and problems as JSON.")
 @configured
 def info(given: Given, pipeline: Path, offline: bool, as_json: bool) -> int:
     """Show the job graph of PIPELINE, the schema at each vertex, the Spark plan of each sink, and every problem."""

@@ -1,4 +1,4 @@
-"""Ask Spark what it makes of a graph, without running it."""
+"""Have Spark analyse a graph without running it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firesteel.worker.pool import DriverPool
 
 
 def inspect(graph: JobGraph, configuration: Configuration) -> tuple[dict[str, Any], list[Problem]]:
-    """Schemas and plans, and the problems that Spark's analyser finds; user functions run in a driver, as always."""
+    """Return schemas, plans and the problems that Spark's analyser finds. User functions run in a driver, as always."""
     plan = RunPlan.of(graph, configuration)
     with tempfile.TemporaryDirectory(prefix="firesteel-info-") as scratch, engine_for(plan, configuration) as engine:
         directory = AttemptDirectory(Path(scratch) / "attempt")
@@ -43,5 +43,7 @@ def inspect(graph: JobGraph, configuration: Configuration) -> tuple[dict[str, An
             status = driver.exited.result(timeout=120).status
         report = read_json(directory.root / "inspection.json")
         if report is None:
-            raise FiresteelError(f"the driver that asked Spark ended with {status}:\n{tail(directory.stderr)}")
+            raise FiresteelError(
+                f"the driver that had Spark analyse the graph ended with {status}:\n{tail(directory.stderr)}"
+            )
     return report, [Problem(p["message"], p["fix"], p["vertex"], p["field"]) for p in report["problems"]]

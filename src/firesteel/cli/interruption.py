@@ -1,4 +1,4 @@
-"""Ctrl-C on an attached stream: it stops after its batch, or whatever else its user wants. It is never lost."""
+"""Ctrl-C on an attached stream: it stops after its current batch, or as its user chooses. The job is never lost."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class InterruptionChoice(Enum):
 
 
 QUESTION = """
-  s  stop after the batch that it is at, and keep the checkpoint (default)
+  s  stop after the current batch, and keep the checkpoint (default)
   p  stop with a savepoint
   c  cancel at once, and keep the checkpoint
-  d  detach: the job runs on
-What is to become of the job? [s] """
+  d  detach: the job keeps running
+What should happen to the job? [s] """
 
 
 def end_stream(
@@ -44,12 +44,12 @@ def end_stream(
     asking: bool,
     supervised: bool,
 ) -> JobResult:
-    """See a stream to the end that its user wants. Another Ctrl-C leaves: at the question the job runs on, later it goes on
-    ending.
+    """End a stream in the way that its user chooses. Another Ctrl-C leaves: at the question the job keeps running, and
+    later it goes on ending.
 
     Args:
         cancel: cancels the job for good and waits for its end.
-        asking: somebody pressed Ctrl-C; else the command was told to end, and there is nobody to ask.
+        asking: the user pressed Ctrl-C; otherwise the command was told to end, and there is no user to ask.
         supervised: the cluster cancels the job when this command is gone (-sae).
     """
     try:
@@ -66,7 +66,7 @@ def end_stream(
 
 
 def wish_of(answer: str | None) -> InterruptionChoice:
-    """What somebody typed; whoever types nothing, or something else, has their stream stopped."""
+    """The choice that the user typed; the stream is stopped for no answer or any other one."""
     letter = (answer or "").strip().lower()[:1]
     return next((w for w in InterruptionChoice if w.value == letter), InterruptionChoice.STOP)
 
@@ -81,16 +81,16 @@ def _stop(
             cluster.client.trigger(STOP, wish, job_id=job.job_id, trigger_id=trigger_id)
     except (JobNotFoundError, JobStateError):
         return cancel()  # it does not run yet, or not just now: there is no batch to wait for
-    display.note("stopping after the batch that it is at; press Ctrl-C again to leave without waiting for that")
+    display.note("stopping after the current batch; press Ctrl-C again to leave without waiting for it")
     try:
         cluster.client.outcome(STOP, trigger_id, job_id=job.job_id)
     except Interrupted:
         status = f"firesteel status{cluster.option} {short}"
-        display.note(f"job {short} goes on stopping; `{status}` tells when it has, and how to go on with it")
+        display.note(f"job {short} is still stopping; `{status}` shows when it has stopped, and how to resume it")
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
     except SavepointError as error:
         if not job.status().terminal:
-            display.note(f"it could not be stopped: {error}")
+            display.note(f"the job could not be stopped: {error}")
             if savepoint:
                 raise _detached(cluster, job, display, code=exit_codes.FAILED) from None
             return cancel()
@@ -103,9 +103,9 @@ def _detached(
 ) -> click.exceptions.Exit:
     short, option = job.job_id[:8], cluster.option
     if supervised:
-        note = f"nobody looks after job {short} any more, so the cluster cancels it soon (-sae); its checkpoint is kept"
+        note = f"job {short} was submitted with -sae, so the cluster will cancel it soon; its checkpoint is kept"
     else:
         follow, stop = f"firesteel events -f{option} {short}", f"firesteel stop{option} {short}"
-        note = f"job {short} runs on: `{follow}` follows it, `{stop}` stops it"
+        note = f"job {short} keeps running: `{follow}` follows it, `{stop}` stops it"
     display.note(note)
     return click.exceptions.Exit(code)

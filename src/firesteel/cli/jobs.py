@@ -1,4 +1,4 @@
-"""`firesteel list` and `cancel`."""
+"""`firesteel list` and `firesteel cancel`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SCHEDULED = (JobStatus.CREATED, JobStatus.INITIALIZING)
 
 
 @click.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
-@click.option("-r", "--running", is_flag=True, help="Only jobs that run.")
-@click.option("-s", "--scheduled", is_flag=True, help="Only jobs that wait for an engine.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list jobs that have ended.")
+@click.option("-r", "--running", is_flag=True, help="List only running jobs.")
+@click.option("-s", "--scheduled", is_flag=True, help="List only jobs that wait for an engine.")
 @json_option
 @attached
 def list_jobs(cluster: Connection, everything: bool, running: bool, scheduled: bool, as_json: bool) -> int:
-    """List the jobs that run and those that wait, newest last."""
+    """List running and waiting jobs, newest last."""
     running, scheduled = running or not scheduled, scheduled or not running
     jobs = sorted(
         (j for j in cluster.client.jobs() if everything or _wanted(j.status, running=running, scheduled=scheduled)),
@@ -38,8 +38,8 @@ def list_jobs(cluster: Connection, everything: bool, running: bool, scheduled: b
         out = console()
         out.print(job_table(jobs, out.width))
     else:
-        kind = "jobs" if everything else "jobs run or wait" if running and scheduled else "such jobs"
-        click.echo(f"No {kind}." if everything else f"No {kind}; `-a` shows those that have ended.")
+        kind = "jobs" if everything else "jobs are running or waiting" if running and scheduled else "such jobs"
+        click.echo(f"No {kind}." if everything else f"No {kind}; `-a` also lists those that have ended.")
     return exit_codes.OK
 
 
@@ -50,10 +50,10 @@ def _wanted(status: JobStatus, *, running: bool, scheduled: bool) -> bool:
 
 
 def _settle(context: click.Context) -> None:
-    """`cancel -s JOB` means the savepoint's default place, as it does with Flink."""
+    """Read `cancel -s JOB` as Flink does: the savepoint goes to its default directory."""
     given = context.params
     if given["savepoint"] is not None and given["keep"] is not None:
-        raise click.UsageError("-s is for going on: leave out --keep-checkpoint and --discard-checkpoint", context)
+        raise click.UsageError("-s cannot be combined with --keep-checkpoint or --discard-checkpoint", context)
     if given["job"] is None:
         if not given["savepoint"]:
             raise click.UsageError("Missing argument 'JOB'.", context)
@@ -70,17 +70,21 @@ def _settle(context: click.Context) -> None:
     is_flag=False,
     flag_value="",
     metavar="[DIR]",
-    help="Take a savepoint of a streaming job first, below DIR or where the cluster has its savepoints.",
+    help="Take a savepoint of a streaming job first, below DIR or in the cluster's savepoint directory.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="How long to wait for its end."
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    metavar="SECONDS",
+    help="How long to wait for the job to end.",
 )
-@click.option("--no-wait", is_flag=True, help="Return once the cluster has noted it.")
+@click.option("--no-wait", is_flag=True, help="Return once the cluster has recorded the request.")
 @click.option(
     "--keep-checkpoint/--discard-checkpoint",
     "keep",
     default=None,
-    help="Of a stream: keep what `firesteel resume` goes on from, or remove it. By default as the cluster is configured: keep.",
+    help="Keep or remove the checkpoint of a stream, which `firesteel resume` needs. By default the cluster keeps it.",
 )
 @json_option
 @attached
@@ -93,9 +97,9 @@ def cancel(
     keep: bool | None,
     as_json: bool,
 ) -> int:
-    """Cancel JOB, and wait until it has ended. A job whose outputs are decided already ends as FINISHED.
+    """Cancel JOB and wait until it has ended. A job whose outputs are already committed ends as FINISHED.
 
-    The checkpoint of a stream is kept, and `firesteel resume JOB` goes on from it.
+    The checkpoint of a stream is kept, and `firesteel resume JOB` continues from it.
     """
     found = cluster.job(job)
     location: str | None = None
@@ -122,6 +126,6 @@ def _wait(job: JobClient, timeout: float) -> JobResult:
     try:
         return job.wait(timeout)
     except KeyboardInterrupt:
-        hint = f"`firesteel status {job.job_id[:8]}` tells when it has ended"
-        click.echo(f"\nJob {job.job_id} goes on being cancelled; {hint}.", err=True)
+        hint = f"`firesteel status {job.job_id[:8]}` shows when it has ended"
+        click.echo(f"\nJob {job.job_id} is still being cancelled; {hint}.", err=True)
         raise click.exceptions.Exit(exit_codes.CANCELED) from None

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are called: most need little of Firesteel, and none needs all of it."""
+"""Command groups that import a command when it is called: most need little of Firesteel, and none needs all of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 Table = Mapping[str, tuple[str, str, str]]
-"""By the name of a command: its module, its name there, and its short help."""
+"""For each command: its module, its name there, and its short help."""
 
 
 class LazyGroup(click.Group):

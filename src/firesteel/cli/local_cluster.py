@@ -1,7 +1,7 @@
-"""The cluster of this machine, for commands that name none: found if it is awake, else woken up.
+"""The cluster of this machine, for commands that name none: they use it if it is awake, and wake it up otherwise.
 
 It is one node in the background that outlives the command, keeps its engine warm for the next one, and goes to sleep when
-nobody has needed it for `local-cluster.idle-timeout`. All that it knows is in the data directory, so it wakes up as it was.
+it has not been needed for `local-cluster.idle-timeout`. Its state is in the data directory, so it wakes up as it was.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MOST_NODE_LOGS = 10
 class StartedCluster:
     cluster: LocalCluster
     anew: bool
-    """It was not awake before."""
+    """Whether this command woke it up."""
 
 
 def awake(given: Given) -> StartedCluster:
-    """The cluster of this machine, awake, with the settings that the command was given."""
+    """Return the cluster of this machine, awake, with the settings that the command was given."""
     check_store(rest_file(given.configuration).parent, given.configuration)
     with one_at_a_time(given):
         found = find_local(given.configuration)
@@ -65,7 +65,7 @@ def start_node(
     arguments: Sequence[str] = (),
     own_log: bool = False,
 ) -> LocalCluster:
-    """Start a node in the background, and return once it serves. Raises FiresteelError with what it said otherwise.
+    """Start a node in the background, and return once it serves. If it does not, raise FiresteelError with its output.
 
     Args:
         own_log: other nodes run here, one of which writes to the usual log.
@@ -117,19 +117,19 @@ def usable_directory(given: Given) -> Path:
         return private_dir(rest_file(given.configuration).parent)
     except OSError as error:
         raise FiresteelError(
-            f"the data directory {given.configuration.data.dir} cannot be used: {error.strerror or error} "
-            f"('{error.filename}') — check who may write there, or choose another one: data.dir, FIRESTEEL_DATA_DIR"
+            f"cannot use the data directory {given.configuration.data.dir}: {error.strerror or error} "
+            f"('{error.filename}') — check its permissions, or choose another one with data.dir or FIRESTEEL_DATA_DIR"
         ) from error
 
 
 def node_log(directory: Path, pid: int) -> Path:
-    """The log of the node that is this process."""
+    """The log of a node that runs as this process."""
     own = directory / f"node-{pid}.log"
     return own if own.exists() else directory / NODE_LOG
 
 
 def _remove_old_logs(directory: Path) -> None:
-    """Those of nodes that are gone, but for the last few."""
+    """Remove the logs of nodes that are gone, except for the last few."""
     logs = sorted(directory.glob("node-*.log"), key=lambda f: f.stat().st_mtime)
     for log in logs[:-_MOST_NODE_LOGS]:
         if ProcessIdentity.of(int("".join(filter(str.isdigit, log.stem)) or 0)) is None:
@@ -137,12 +137,12 @@ def _remove_old_logs(directory: Path) -> None:
 
 
 def check_settings(given: Given) -> None:
-    """Nodes of one cluster have the same settings. Raises FiresteelError."""
+    """Raise FiresteelError unless the settings are those of the cluster's other nodes."""
     if differences := differing(_settings_of(given), fingerprint(given.configuration)):
         shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
         raise FiresteelError(
-            f"the cluster that runs here was started with other settings ({shown}); give every node the same -D, the same "
-            "environment and the same configuration file"
+            f"the cluster that runs here was started with other settings ({shown}); start every node with the same -D "
+            "options, environment and configuration file"
         )
 
 
@@ -153,9 +153,9 @@ def _settings_of(given: Given) -> dict[str, str]:
 
 
 def _make_way(given: Given, found: LocalCluster, differences: list[str], *, missing: list[str]) -> None:
-    """A cluster that was woken up with other settings and has nothing to do is put to sleep; any other is somebody's.
+    """Put an idle cluster to sleep that was woken up with other settings. One that is busy or was started stays.
 
-    `missing`: those of the differences that the cluster has and this command does not.
+    `missing` are the differences that the cluster has and this command does not.
     """
     from firesteel.client.cluster import ClusterClient
 
@@ -163,10 +163,10 @@ def _make_way(given: Given, found: LocalCluster, differences: list[str], *, miss
     shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
     cures = []
     if given_here := [k for k in differences if k not in missing]:
-        cures.append(f"leave {', '.join(given_here[:5])} out or give what it was started with")
+        cures.append(f"omit {', '.join(given_here[:5])} or use the values that it was started with")
     if missing:
         cures.append(
-            f"give this command {', '.join(missing[:5])} as well, with -D or in a configuration file that both read"
+            f"set {', '.join(missing[:5])} for this command as well, with -D or in a configuration file that both read"
         )
     how = f"{' and '.join(cures)}, stop it with `firesteel cluster stop`, or use another high-availability.cluster-id"
     if not data.get("woken"):
@@ -175,12 +175,14 @@ def _make_way(given: Given, found: LocalCluster, differences: list[str], *, miss
         running = [j for j in client.jobs() if not j.status.terminal]
         if running:
             raise FiresteelError(
-                f"the cluster that is awake here was woken up with other settings ({shown}), and {len(running)} of its jobs "
-                f"still run; wait for them, or {how}"
+                f"the cluster that is awake here was woken up with other settings ({shown}), and {len(running)} of its "
+                f"jobs are still running; wait for them, or {how}"
             )
         client.shut_down()
     if not found.process.wait(WAKE_SECONDS):
-        raise FiresteelError(f"the cluster that was awake here (process {found.process.pid}) does not end; end it")
+        raise FiresteelError(
+            f"the cluster that was awake here (process {found.process.pid}) did not end; kill the process"
+        )
 
 
 def _since(log: Path, begin: int) -> str:
@@ -195,7 +197,7 @@ def _since(log: Path, begin: int) -> str:
 
 @contextlib.contextmanager
 def one_at_a_time(given: Given) -> Iterator[None]:
-    """Two commands at once wake up one cluster."""
+    """A lock, so that two commands at once wake up one cluster."""
     directory = usable_directory(given)
     with exclusively(directory / "wake.lock"):
         yield

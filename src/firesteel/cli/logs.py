@@ -1,4 +1,4 @@
-"""`firesteel logs`: what a job wrote."""
+"""`firesteel logs` prints what a job wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firesteel.types import JobID
 LINES = 200
 MOST_LINES = 1_000_000
 _MOMENT = 0.3
-"""The beginning of an event stream comes at once; after so many seconds of silence it is over."""
+"""The beginning of an event stream comes at once; after this many seconds of silence it is over."""
 _STREAMS = ("stdout", "stderr")
 
 
@@ -32,33 +32,33 @@ def _check(context: click.Context) -> None:
     if not given["follow"]:
         return
     if given["attempt"] is not None:
-        raise click.UsageError("-f follows the attempt that runs; leave out --attempt", context)
+        raise click.UsageError("-f follows the running attempt; omit --attempt", context)
     if given["which"] not in (None, *_STREAMS):
-        raise click.UsageError(f"-f follows standard output and error; leave out --{given['which']}", context)
+        raise click.UsageError(f"-f follows standard output and error; omit --{given['which']}", context)
     if given["as_json"]:
-        raise click.UsageError("a log that is followed is text; leave out --json, or see `firesteel events`", context)
+        raise click.UsageError("-f prints text; omit --json, or use `firesteel events -f --json`", context)
 
 
 @click.command(cls=CheckedCommand, check=_check)
 @job_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on printing what is written, until the job ends.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until the job ends.")
 @click.option(
     "-n",
     "--lines",
     type=click.IntRange(0, MOST_LINES),
     metavar="N",
-    help=f"Last lines to print of each: {LINES}, or with -f up to 1000, when not given.",
+    help=f"How many last lines to print of each log; by default {LINES}, or with -f up to 1000.",
 )
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; the last one when not given.")
-@click.option("--stdout", "which", flag_value="stdout", help="Only standard output.")
-@click.option("--stderr", "which", flag_value="stderr", help="Only standard error, on standard output.")
-@click.option("--events", "which", flag_value="events", help="What the driver told of its work.")
-@click.option("--jvm", "which", flag_value="jvm", help="What the Java side of a classic driver wrote.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt; by default the last one.")
+@click.option("--stdout", "which", flag_value="stdout", help="Print only standard output.")
+@click.option("--stderr", "which", flag_value="stderr", help="Print only standard error, to standard output.")
+@click.option("--events", "which", flag_value="events", help="Print what the driver reported about its work.")
+@click.option("--jvm", "which", flag_value="jvm", help="Print what the Java side of a classic driver wrote.")
 @click.option(
     "--engine",
     "which",
     flag_value="engine",
-    help="What the engine wrote, of an attempt that did not finish.",
+    help="Print what the engine wrote, for an attempt that did not finish.",
 )
 @json_option
 @attached
@@ -71,7 +71,7 @@ def logs(
     which: str | None,
     as_json: bool,
 ) -> int:
-    """Print what the driver of JOB wrote: its standard output, and on standard error its standard error."""
+    """Print what the driver of JOB wrote, its standard output and its standard error each to their own stream."""
     found = cluster.job(job)
     names = [which] if which else list(_STREAMS)
     if as_json:
@@ -123,7 +123,7 @@ def _something_was_written(job: JobClient, names: list[str]) -> bool:
 
 
 async def _listen(cluster: Connection, job_id: JobID, lines: LogLines, show: Callable[[LogLine], None]) -> JobEvent:
-    """Show lines until the job ends; gives the event that said so."""
+    """Show lines until the job ends, and return its final event."""
     async with connect_async(cluster.given.configuration) as client:
         events = client.job(job_id).events(logs=True)
         async with contextlib.aclosing(events):
@@ -135,15 +135,13 @@ async def _listen(cluster: Connection, job_id: JobID, lines: LogLines, show: Cal
                 if event.kind == "snapshot" and event.status is not None and event.status.terminal:
                     if first:
                         return event
-                    _note(
-                        f"The connection broke before the end; `firesteel logs {job_id[:8]}` has what was written then."
-                    )
+                    _note(f"The connection was lost before the end; `firesteel logs {job_id[:8]}` prints the rest.")
                 first = False
                 _show_all(lines.take(event), show)
                 if event.final:
                     return event
                 if event.kind == "lost":
-                    _note(f"{_lost(event)}; `firesteel logs {job_id[:8]}` has them all")
+                    _note(f"{_lost(event)}; `firesteel logs {job_id[:8]}` prints them all")
                 elif event.failure is not None and event.status is not None:
                     _note(f"Job {job_id} is {event.status.value}: {event.failure}")
     raise AssertionError("the stream of a job ends with its final event")
@@ -152,7 +150,7 @@ async def _listen(cluster: Connection, job_id: JobID, lines: LogLines, show: Cal
 async def _with_pauses(
     events: AsyncIterator[JobEvent], impatient: Callable[[], bool]
 ) -> AsyncIterator[JobEvent | None]:
-    """The events, and a None whenever none came for a moment while somebody was `impatient`."""
+    """Yield the events, and None whenever none came for a moment while `impatient()` holds."""
     while True:
         coming = asyncio.ensure_future(anext(events, None))
         try:

@@ -1,4 +1,4 @@
-"""The `firesteel` command. Commands are modules of their own, imported when they are called: most need no PySpark."""
+"""The `firesteel` command. Each subcommand is a module that is imported when it is called: most need no PySpark."""
 
 from __future__ import annotations
 
@@ -28,25 +28,29 @@ COMMANDS = {
         "run_application",
         "Run a job in a cluster of its own, which ends with it.",
     ),
-    "shell": ("firesteel.cli.shell", "shell", "Python with a Spark session on an engine of the cluster."),
+    "shell": ("firesteel.cli.shell", "shell", "Open a Python prompt with a Spark session on the cluster."),
     "info": ("firesteel.cli.info", "info", "Show a pipeline's job graph, schemas, Spark plan and every problem."),
-    "list": ("firesteel.cli.jobs", "list_jobs", "List jobs that run or wait; with -a all of them."),
-    "status": ("firesteel.cli.status", "status", "Show where a job stands."),
-    "wait": ("firesteel.cli.wait", "wait", "Wait until jobs have ended, with their exit code."),
-    "logs": ("firesteel.cli.logs", "logs", "Print what a job wrote, and follow it."),
-    "events": ("firesteel.cli.events", "events", "Print what happened to jobs, and follow it."),
+    "list": ("firesteel.cli.jobs", "list_jobs", "List running and waiting jobs, or with -a all of them."),
+    "status": ("firesteel.cli.status", "status", "Show the state of a job."),
+    "wait": ("firesteel.cli.wait", "wait", "Wait until jobs have ended, and exit with their code."),
+    "logs": ("firesteel.cli.logs", "logs", "Print or follow what a job writes."),
+    "events": ("firesteel.cli.events", "events", "Print or follow what happens to jobs."),
     "history": ("firesteel.cli.status", "history", "List jobs that have ended."),
     "cancel": ("firesteel.cli.jobs", "cancel", "Cancel a job."),
-    "resume": ("firesteel.cli.resume", "resume", "Go on where a stream ended."),
+    "resume": ("firesteel.cli.resume", "resume", "Resume a stream from where it ended."),
     "stop": ("firesteel.cli.operations", "stop", "Stop a streaming job with a savepoint."),
-    "savepoint": ("firesteel.cli.operations", "savepoint", "Take a savepoint of a streaming job, or dispose of one."),
-    "checkpoint": ("firesteel.cli.operations", "checkpoint", "Wait until all that a stream has read is committed."),
-    "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and look at the cluster of this machine."),
+    "savepoint": ("firesteel.cli.operations", "savepoint", "Take a savepoint of a streaming job, or delete one."),
+    "checkpoint": (
+        "firesteel.cli.operations",
+        "checkpoint",
+        "Wait until everything that a stream has read is committed.",
+    ),
+    "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and inspect the cluster of this machine."),
     "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens Flink's dashboard in a browser."),
     "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
-    "config": ("firesteel.cli.settings", "config", "Show the configuration in force and where each value is from."),
-    "doctor": ("firesteel.cli.doctor", "doctor", "Tell what was found on this machine and what is missing."),
+    "config": ("firesteel.cli.settings", "config", "Show the effective configuration and where each value comes from."),
+    "doctor": ("firesteel.cli.doctor", "doctor", "Report what was found on this machine and what is missing."),
     "completion": ("firesteel.cli.completion", "completion", "Print the completion script for a shell."),
 }
 
@@ -60,7 +64,7 @@ CODES: Mapping[type[FiresteelError], int] = {
 """Lookup follows the class's ancestors."""
 
 
-class _Closed(Exception):  # noqa: N818 - not an error: whoever read our output has seen enough
+class _Closed(Exception):  # noqa: N818 - not an error: the reader of our output has seen enough
     """Click would end the process with 1 for a BrokenPipeError."""
 
 
@@ -112,7 +116,7 @@ def code_of(error: FiresteelError) -> int:
 
 def _complain(error: FiresteelError) -> None:
     if isinstance(error, UnauthenticatedError):
-        wrong = "the token is not known to the cluster, has expired or was revoked"
+        wrong = "the token is unknown to the cluster, has expired or was revoked"
         fix = "set FIRESTEEL_CLIENT_TOKEN, or client.token in the configuration file"
         _say(f"{wrong if error.token_given else 'no token was given'}; {fix}\n  the cluster says: {error}")
         return

@@ -1,4 +1,4 @@
-"""`firesteel node`: one more node of the cluster, on this machine or on another one."""
+"""`firesteel node` starts one more node of the cluster, on this machine or on another one."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ COMMANDS = {"start": ("firesteel.cli.node", "start", "Start one more node of the
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def node() -> None:
-    """The nodes of a cluster: one leads, the others take over when it ends."""
+    """Manage the nodes of a cluster. One leads, and the others take over when it ends."""
 
 
 @click.command()
-@click.option("--foreground", is_flag=True, help="Be the node, with its log here, until a signal ends it.")
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Run the node in this process, log to standard error, and run until a signal ends it.",
+)
 @json_option
 @configured
 def start(given: Given, foreground: bool, as_json: bool) -> int:
-    """Start one more node of the cluster, which stays until it is stopped.
+    """Start one more node of the cluster, which runs until it is stopped.
 
     It needs the settings of the others: the same `high-availability.*` and the same `data.dir`, which on other machines is the
-    same directory of a shared file system. Where other nodes run here, it takes a free port unless -Drest.port=PORT says one.
+    same directory of a shared file system. If other nodes run here, it takes a free port unless -Drest.port sets one.
     """
     with one_at_a_time(given):
         others = find_nodes(given.configuration)
         if others and given.configuration.high_availability.type is HaType.NONE:
             raise FiresteelError(
-                f"a node runs already, at {others[0].address}, and could share nothing with another one: "
+                f"a node is already running at {others[0].address}, and it can share nothing with another one: "
                 "high-availability.type is none"
             )
         extra: dict[str, str] = {}
@@ -56,6 +60,6 @@ def start(given: Given, foreground: bool, as_json: bool) -> int:
         return exit_codes.OK
     click.echo(f"A node of cluster {cluster} serves at {started.address} (process {started.process.pid}).")
     click.echo(f"  log                       {log}")
-    click.echo("  firesteel cluster status  its nodes, and which one leads")
-    click.echo(f"  kill {started.process.pid:<20} ends this one; jobs go on")
+    click.echo("  firesteel cluster status  shows its nodes, and which one leads")
+    click.echo(f"  kill {started.process.pid:<20} ends this one; jobs keep running")
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""`firesteel cluster start` and `stop`: the node of this machine."""
+"""`firesteel cluster start` and `stop` start and stop the node of this machine."""
 
 from __future__ import annotations
 
@@ -38,11 +38,15 @@ _HERE = {"client.addresses": "", "client.timeout": "5 s"}
 
 
 @click.command()
-@click.option("--foreground", is_flag=True, help="Be the node, with its log here, until a signal ends it.")
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Run the node in this process, log to standard error, and run until a signal ends it.",
+)
 @json_option
 @configured
 def start(given: Given, foreground: bool, as_json: bool) -> int:
-    """Start a node in the background that stays until it is stopped. One that runs already is left as it is."""
+    """Start a node in the background that runs until it is stopped. A node that is already running is left as it is."""
     check_store(rest_file(given.configuration).parent, given.configuration)
     with one_at_a_time(given):
         found = find_local(given.configuration)
@@ -62,7 +66,7 @@ def start(given: Given, foreground: bool, as_json: bool) -> int:
 
 
 def _wait_for_a_leader(given: Given) -> None:
-    """The node serves; whoever asks it next shall not be told that nobody leads. Without one by then, its status says why."""
+    """Wait a moment for a leader, so that the next command finds one. If there is none by then, the status says why."""
     deadline = time.monotonic() + LEADER_SECONDS
     # The leader of an earlier life may have to be waited for, a whole lease of it.
     with contextlib.suppress(FiresteelError), connect(_with(given, **_HERE).configuration) as client:
@@ -74,21 +78,21 @@ def _runs_already(given: Given, found: LocalCluster, as_json: bool) -> None:
     if as_json:
         echo_json({**_described(given, found), "started": False})
         return
-    click.echo(f"Cluster {_name(given)} runs already, at {found.address} (process {found.process.pid}).")
+    click.echo(f"Cluster {_name(given)} is already running at {found.address} (process {found.process.pid}).")
     settings = (read_json(rest_file(given.configuration)) or {}).get("settings") or {}
     if differences := differing(settings, fingerprint(given.configuration)):
         click.echo(f"It was started with other settings: {', '.join(differences)}.")
     if _was_woken(given):
         idle = show_seconds(given.configuration.local_cluster.idle_timeout)
-        click.echo(f"A command woke it up, and it ends {idle} after its last job; start one that stays then.")
+        click.echo(f"A command woke it up, and it ends {idle} after its last job; then start one that stays.")
 
 
 def _hints(given: Given, started: LocalCluster) -> None:
     click.echo(f"  log                     {rest_file(given.configuration).parent / NODE_LOG}")
-    click.echo("  firesteel list          its jobs\n  firesteel cluster stop  ends it; jobs go on")
+    click.echo("  firesteel list          lists its jobs\n  firesteel cluster stop  stops it; jobs keep running")
     if Authentication.TOKEN in given.configuration.security.authentication:
         host = urlsplit(started.address).netloc
-        click.echo("Flink's own command line, and everybody who is not you, needs a token:")
+        click.echo("Flink's command line and other users need a token:")
         click.echo("  TOKEN=$(firesteel cluster token create NAME)")
         click.echo(f'  FLINK_REST_CLIENT_HEADERS="Authorization:Bearer $TOKEN" flink list -m {host}')
 
@@ -107,7 +111,7 @@ def _was_woken(given: Given) -> bool:
 
 
 def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
-    """End a node that a command woke up, to make room for one that stays; False when it has something to do."""
+    """End a node that a command woke up, to make room for one that stays. Returns False when it is busy."""
     with connect(_with(given, **{"client.addresses": ""}).configuration) as client:
         if any(not j.status.terminal for j in client.jobs()):
             return False
@@ -135,16 +139,16 @@ def become_node(given: Given, extra: Mapping[str, str] | None = None) -> NoRetur
 
 def _check_stop(context: click.Context) -> None:
     if context.params["everything"] and context.params["address"] is not None:
-        raise click.UsageError("--all is for the clusters of this machine; leave out -m", context)
+        raise click.UsageError("--all is for the clusters of this machine; omit -m", context)
 
 
 @click.command(cls=CheckedCommand, check=_check_stop)
-@click.option("-a", "--all", "everything", is_flag=True, help="The nodes of all clusters in this data directory.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Stop the nodes of all clusters in this data directory.")
 @json_option
 @address_option
 @configured
 def stop(given: Given, address: str | None, everything: bool, as_json: bool) -> int:
-    """End the node of this machine, or with -m the one that leads there. Running jobs go on; the next node takes them over."""
+    """Stop the node of this machine, or with -m the leader there. Running jobs continue; the next node adopts them."""
     stopped = [_stop(one) for one in (_all_clusters(given) if everything else [addressed(given, address)])]
     if as_json:
         echo_json([s for s in stopped if s is not None])
@@ -153,12 +157,12 @@ def stop(given: Given, address: str | None, everything: bool, as_json: bool) -> 
         if s is not None:
             _tell(s)
     if not any(stopped):
-        click.echo("No cluster runs here.")
+        click.echo("No cluster is running here.")
     return exit_codes.OK
 
 
 def _stop(given: Given) -> dict[str, Any] | None:
-    """None when there is nothing to stop."""
+    """Stop a node and describe it; None when there was nothing to stop."""
     if not is_awake(given):
         return None
     nodes = () if given.configuration.client.addresses else find_nodes(given.configuration)
@@ -183,21 +187,19 @@ def _stop(given: Given) -> dict[str, Any] | None:
 
 def _tell(stopped: dict[str, Any]) -> None:
     who = f"Cluster {stopped['cluster_id']} at {stopped['address']}"
-    click.echo(f"{who} has ended." if stopped["pid"] else f"{who}: the node that leads was told to end.")
+    click.echo(f"{who} has ended." if stopped["pid"] else f"{who}: the leader was told to end.")
     running = stopped["jobs_running"]
     if others := stopped["other_nodes"]:
-        serve = "serves" if len(others) == 1 else "serve"
-        click.echo(f"{count(len(others), 'other node')} of the cluster {serve} on: {', '.join(others)}.")
+        serve = "is still up" if len(others) == 1 else "are still up"
+        click.echo(f"{count(len(others), 'other node')} of the cluster {serve}: {', '.join(others)}.")
         return
     if running and stopped["high_availability"] == HaType.NONE.value:
-        go = "goes" if running == 1 else "go"
-        click.echo(
-            f"{count(running, 'job')} {go} on without it, and nobody takes over: high-availability.type is none."
-        )
+        go = "keeps" if running == 1 else "keep"
+        click.echo(f"{count(running, 'job')} {go} running, and no node will take over: high-availability.type is none.")
     elif running:
         who = "it" if running == 1 else "them"
-        go = "goes" if running == 1 else "go"
-        click.echo(f"{count(running, 'job')} {go} on without it; the next start takes {who} over.")
+        go = "keeps" if running == 1 else "keep"
+        click.echo(f"{count(running, 'job')} {go} running; the next node to start takes {who} over.")
 
 
 def _all_clusters(given: Given) -> Iterator[Given]:
@@ -214,8 +216,8 @@ def _with(given: Given, **settings: str) -> Given:
 def _wait_for_end(node: LocalCluster) -> None:
     if not node.process.wait(WAKE_SECONDS):
         raise FiresteelError(
-            f"the node at {node.address} (process {node.process.pid}) was asked to end, and still runs after "
-            f"{show_seconds(WAKE_SECONDS)}; if another node led, ask again, else see its log"
+            f"the node at {node.address} (process {node.process.pid}) was asked to end, and is still running after "
+            f"{show_seconds(WAKE_SECONDS)}; if another node led, try again, otherwise see its log"
         )
 
 

@@ -1,4 +1,4 @@
-"""`firesteel stop`, `savepoint`, `checkpoint`: what can be done to a job that goes on, or ends in order."""
+"""`firesteel stop`, `savepoint` and `checkpoint` act on a job that continues, or let it end in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from firesteel.types import JobID
 def _check_stop(context: click.Context) -> None:
     given = context.params
     if given["without"] and given["target"] is not None:
-        raise click.UsageError("-p says where the savepoint goes, and --no-savepoint that there is none", context)
+        raise click.UsageError("-p and --no-savepoint exclude each other", context)
 
 
 @click.command(cls=CheckedCommand, check=_check_stop)
@@ -31,22 +31,22 @@ def _check_stop(context: click.Context) -> None:
     "--savepointPath",
     "target",
     metavar="DIR",
-    help="Directory for the savepoint; by default that of the cluster.",
+    help="Directory for the savepoint; by default the cluster's.",
 )
 @click.option(
     "-d",
     "--drain",
     is_flag=True,
-    help="As Flink has it; a job always stops after the batch that it is at, so that nothing is left half done.",
+    help="Accepted because Flink has it; a job always stops after its current batch, so nothing is left half done.",
 )
-@click.option("--no-savepoint", "without", is_flag=True, help="Stop without one; the checkpoint is kept.")
+@click.option("--no-savepoint", "without", is_flag=True, help="Stop without a savepoint; the checkpoint is kept.")
 @trigger_id_option("stop")
 @json_option
 @attached
 def stop(
     cluster: Connection, job: str, target: str | None, drain: bool, without: bool, known: str | None, as_json: bool
 ) -> int:
-    """Let the streaming JOB end after the batch that it is at, and take a savepoint."""
+    """Stop the streaming JOB after its current batch, and take a savepoint."""
     job_id = cluster.job(job).job_id
     if known is None:
         _say(f"Stopping job {job_id}{' without' if without else ' with'} a savepoint.")
@@ -61,7 +61,7 @@ def stop(
     else:
         _completed(location)
     if not as_json:
-        _say(f"Go on with: firesteel resume{cluster.option} {job_id[:8]}")
+        _say(f"Resume with: firesteel resume{cluster.option} {job_id[:8]}")
     return exit_codes.OK
 
 
@@ -71,9 +71,11 @@ def _check_savepoint(context: click.Context) -> None:
         raise click.UsageError("Missing argument 'JOB'; or give --dispose PATH", context)
     if given["disposed"] is not None:
         if given["job"] is not None:
-            raise click.UsageError("--dispose takes the path of a savepoint and no JOB", context)
+            raise click.UsageError(
+                "--dispose takes the path of a savepoint, and cannot be combined with a JOB", context
+            )
         if given["detached"]:
-            raise click.UsageError("--detached is for taking a savepoint", context)
+            raise click.UsageError("--detached cannot be combined with --dispose", context)
 
 
 class _SavepointCommand(CheckedCommand):
@@ -93,7 +95,7 @@ class _SavepointCommand(CheckedCommand):
 @click.argument("job", required=False, shell_complete=complete_jobs)
 @click.argument("target", metavar="[DIR]", required=False)
 @click.option("-d", "--dispose", "disposed", metavar="PATH", help="Delete this savepoint instead of taking one.")
-@click.option("--detached", is_flag=True, help="Do not wait for it; print the id under which it was triggered.")
+@click.option("--detached", is_flag=True, help="Do not wait for the savepoint; print its trigger id.")
 @trigger_id_option("savepoint")
 @json_option
 @attached
@@ -106,9 +108,9 @@ def savepoint(
     known: str | None,
     as_json: bool,
 ) -> int:
-    """Take a savepoint of the running streaming JOB, below DIR or where the cluster has its savepoints.
+    """Take a savepoint of the running streaming JOB, below DIR or in the cluster's savepoint directory.
 
-    Deleting one is for admins. `firesteel savepoint check PATH PIPELINE` tells whether a pipeline can go on from one.
+    Only admins may delete one. `firesteel savepoint check PATH PIPELINE` tells whether a pipeline can start from one.
     """
     if disposed is not None:
         return _dispose(cluster, disposed, known, as_json)
@@ -158,7 +160,7 @@ def _dispose(cluster: Connection, path: str, known: str | None, as_json: bool) -
 @json_option
 @attached
 def checkpoint(cluster: Connection, job: str, known: str | None, as_json: bool) -> int:
-    """Wait until all that the streaming JOB has read up to now is committed, and tell up to which batch that is."""
+    """Wait until everything that the streaming JOB has read so far is committed, and print the last batch of it."""
     job_id = cluster.job(job).job_id
     if known is None:
         _say(f"Triggering checkpoint for job {job_id}.")
@@ -183,5 +185,5 @@ def _completed(location: str | None) -> None:
 
 
 def _say(text: str) -> None:
-    """What is under way; the result alone goes to the standard output."""
+    """Print progress to standard error; only the result goes to standard output."""
     click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what -D means."""
+"""Options that several commands share, and the meaning of -D."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
         callback=_output,
         expose_value=False,
         is_eager=True,
-        help="Whole lines, also on a narrow terminal; or JSON.",
+        help="wide prints whole lines even on a narrow terminal, json prints JSON.",
     )(function)
 
 
 class Given:
-    """What the command line and the configuration said together."""
+    """The configuration of a command: from the command line and from everywhere else."""
 
     def __init__(
         self,
@@ -73,9 +73,10 @@ class Given:
 
 
 def spark_of_job(given: Given) -> tuple[dict[str, str], Given]:
-    """The Spark settings that -D gives to a job, and what is left for the cluster: those that no job can have, and all else.
+    """Split what -D gave into the Spark settings of a job, and the rest, which is for the cluster.
 
-    A setting of a session costs nothing then; one that an engine is started with costs another engine, and no other node.
+    A setting of a session then costs nothing, and one that an engine is started with costs another engine, but no other
+    node.
     """
     spark = {k: v for k, v in given.overrides.items() if k.startswith("spark.") and not reserved(k)}
     if not spark:
@@ -86,7 +87,7 @@ def spark_of_job(given: Given) -> tuple[dict[str, str], Given]:
 
 
 def split_definitions(definitions: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """-D names an option (they all have dots) or a variable of the pipeline (which never has)."""
+    """Tell the options in -D, whose names have dots, from the pipeline's variables, whose names never have."""
     options: dict[str, str] = {}
     variables: dict[str, str] = {}
     for text in definitions:

@@ -1,4 +1,4 @@
-"""The first rows of a file output, read with pyarrow: enough to see that a pipeline did what was meant."""
+"""A preview of a file output: its first rows, read with pyarrow, show whether a pipeline did what was meant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.jobgraph.model import Sink
 
 
 def preview(sink: Sink, rows: int) -> tuple[list[str], list[list[Any]]]:
-    """Column names and first rows; empty where the output is not local files of a format that we can read here."""
+    """Column names and first rows; both empty unless the output is local files in a format that can be read here."""
     import pyarrow
     from pyarrow import dataset
 
@@ -38,7 +38,7 @@ def preview(sink: Sink, rows: int) -> tuple[list[str], list[list[Any]]]:
 
 
 def _files(root: Path, suffix: str) -> list[Path]:
-    """What is committed, the oldest first. The job has ended, and what it staged may go while this looks."""
+    """The committed files, oldest first. The job has ended, and what it staged may disappear meanwhile."""
     found = []
     for directory, below, names in os.walk(root):
         below[:] = [name for name in below if not name.startswith(("_", "."))]

@@ -1,4 +1,4 @@
-"""How far a job is, in words: from what its driver tells."""
+"""The progress of a job in words, from what its driver reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def progress_words(progress: Mapping[str, Any]) -> str:
-    """All of it in one line; empty when nothing is known."""
+    """The progress of a whole job in one line; empty when nothing is known."""
     parts = [str(progress["phase"])] if progress.get("phase") else []
     for name, sink in (progress.get("sinks") or {}).items():
         if words := sink_words(sink):
@@ -16,7 +16,7 @@ def progress_words(progress: Mapping[str, Any]) -> str:
 
 
 def sink_words(sink: Mapping[str, Any]) -> str:
-    """How far one sink is."""
+    """The progress of one sink."""
     if sink.get("batch") is not None:
         rate = sink.get("rows_per_second")
         speed = f", {rate:,.0f} rows/s" if isinstance(rate, int | float) else ""

@@ -1,4 +1,4 @@
-"""`firesteel resume`: go on where a stream ended."""
+"""`firesteel resume` starts a job that continues where a stream ended."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ from firesteel.jobgraph.model import JobGraph
     "--allowNonRestoredState",
     "allow_non_restored",
     is_flag=True,
-    help="Leave out what the ended job has and PIPELINE has not.",
+    help="Skip state of the ended job that PIPELINE has no use for.",
 )
 @click.option(
     "--allow-incompatible-state",
     "allow_incompatible",
     is_flag=True,
-    help="Go on although the state does not fit the queries of PIPELINE; their rows may be wrong.",
+    help="Resume even if the state does not fit the queries of PIPELINE; their rows may be wrong.",
 )
 @click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of PIPELINE.")
-@click.option("--priority", type=int, default=0, help="Jobs with a higher one get an engine first.")
-@click.option("--job-id", help="Id of the new job, 32 hex digits; drawn when not given.")
-@click.option("--json", "as_json", is_flag=True, help="Events and result as JSON lines.")
+@click.option(
+    "--priority", type=int, default=0, help="Priority of the job; jobs with a higher one get an engine first."
+)
+@click.option("--job-id", help="Id of the new job, 32 hex digits; random by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines.")
 @address_option
 @configured
 def resume(
@@ -53,13 +55,13 @@ def resume(
     job_id: str | None,
     as_json: bool,
 ) -> int:
-    """Start a new job that goes on where the streaming JOB ended: stopped, cancelled, failed, or with all done that was there.
+    """Start a new job that continues where the streaming JOB stopped, was cancelled, failed or finished.
 
-    It goes on from the checkpoint that was kept, else from the last savepoint, with the pipeline that JOB had, or with PIPELINE
-    and its variables (-Dname=value). JOB stays as it is.
+    It continues from the checkpoint that was kept, or else from the last savepoint, with the pipeline of JOB, or with
+    PIPELINE and its variables (-Dname=value). JOB itself stays as it is.
     """
     if pipeline is None and (given.variables or parallelism):
-        raise click.UsageError("variables and -p need the PIPELINE; without one the job goes on as it was")
+        raise click.UsageError("variables and -p need a PIPELINE; without one the job continues with its own")
     given = addressed(given, address)
     local = not given.configuration.client.addresses
     changed = None if pipeline is None else _changed(given, pipeline, local=local, parallelism=parallelism)
@@ -106,11 +108,11 @@ def _changed(given: Given, pipeline: Path, *, local: bool, parallelism: int | No
 
 
 def _shown(details: dict[str, Any]) -> JobGraph:
-    """The graph of a job, for the eye only: values that look like secrets are masked."""
+    """The graph of a job, for display only: values that look like secrets are masked."""
     try:
         return JobGraph.model_validate(details["graph"])
     except (KeyError, ValueError):
         job_id = str(details.get("job_id"))
         raise JobStateError(
-            f"the pipeline of job {job_id} is not kept any more; name it: `firesteel resume {job_id[:8]} PIPELINE`"
+            f"the pipeline of job {job_id} is no longer kept; give it: `firesteel resume {job_id[:8]} PIPELINE`"
         ) from None

@@ -1,4 +1,4 @@
-"""`firesteel run`: submit a job to a cluster, and watch it or not."""
+"""`firesteel run` submits a job to a cluster, and watches it unless it is detached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from firesteel.types import new_job_id, parse_job_id
 
 
 def submission_options(function: Any) -> Any:
-    """What `run` and `run-application` have in common."""
+    """The options that `run` and `run-application` share."""
     options = [
         click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False),
         click.argument("args", nargs=-1),
@@ -38,7 +38,7 @@ def submission_options(function: Any) -> Any:
             "--pyFiles",
             "py_files",
             metavar="FILES",
-            help="Further .py, .zip, .whl files or directories of modules, with commas.",
+            help="Further .py, .zip or .whl files or directories of modules, separated by commas.",
         ),
         click.option("-c", "--class", "entry", metavar="MODULE", help="For a .zip or .whl: the module to run."),
         click.option("-p", "--parallelism", type=click.IntRange(min=1), help="Parallelism of the job."),
@@ -47,33 +47,35 @@ def submission_options(function: Any) -> Any:
             "--fromSavepoint",
             "savepoint",
             metavar="PATH",
-            help="Start a streaming job from a savepoint, or from the kept checkpoint of one that has ended.",
+            help="Start a streaming job from a savepoint, or from the checkpoint that an ended job has kept.",
         ),
         click.option(
             "-n",
             "--allowNonRestoredState",
             "allow_non_restored",
             is_flag=True,
-            help="Leave out what the savepoint has and the job has not.",
+            help="Skip state of the savepoint that the job has no use for.",
         ),
         click.option(
             "--allow-incompatible-state",
             "allow_incompatible",
             is_flag=True,
-            help="Start although the savepoint's state does not fit the queries; their rows may be wrong.",
+            help="Start even if the savepoint's state does not fit the queries; their rows may be wrong.",
         ),
         click.option(
-            "--api", type=click.Choice(["auto", "connect", "classic"]), help="For a script: which PySpark API it needs."
+            "--api", type=click.Choice(["auto", "connect", "classic"]), help="The PySpark API that a script needs."
         ),
-        click.option("--priority", type=int, default=0, help="Jobs with a higher one get an engine first."),
-        click.option("--job-id", help="Id of the job, 32 hex digits; drawn when not given."),
+        click.option(
+            "--priority", type=int, default=0, help="Priority of the job; jobs with a higher one get an engine first."
+        ),
+        click.option("--job-id", help="Id of the job, 32 hex digits; random by default."),
         click.option(
             "--show",
             type=click.IntRange(min=0),
             default=0,
             help="Show this many rows of each file output at the end.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Events and result as JSON lines."),
+        click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines."),
     ]
     for option in reversed(options):
         function = option(function)
@@ -87,10 +89,13 @@ def submission_options(function: Any) -> Any:
     "--shutdownOnAttachedExit",
     "shutdown_on_exit",
     is_flag=True,
-    help="Cancel the job when this command ends in any way, also by kill -9.",
+    help="Cancel the job when this command ends in any way, even by kill -9.",
 )
 @click.option(
-    "-t", "--target", type=click.Choice(["local", "remote"]), help="Which cluster: of this machine, or by -m."
+    "-t",
+    "--target",
+    type=click.Choice(["local", "remote"]),
+    help="Which cluster: that of this machine, or the one given with -m.",
 )
 @submission_options
 @address_option
@@ -118,9 +123,10 @@ def run(
 ) -> int:
     """Run PIPELINE (.yaml, .json, .sql, or a .py that builds a Job), or a PySpark script with its ARGS.
 
-    Without -m it runs on the cluster of this machine, which is woken up if need be. Options stand before a script: all that
-    stands after it are its ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without waiting. A stream is
-    stopped after the batch that it is at, and keeps its checkpoint; on a terminal you are asked what is to become of it.
+    Without -m it runs on the cluster of this machine, which is woken up if necessary. Options come before a script:
+    everything after it belongs to ARGS. Ctrl-C cancels the job and waits for its end; a second one leaves without
+    waiting. A stream is stopped after its current batch and keeps its checkpoint; on a terminal you are asked what
+    should happen to it.
     """
     given = addressed(given, address)
     local = not given.configuration.client.addresses
@@ -129,7 +135,7 @@ def run(
             "-t remote needs -m ADDRESS" if target == "remote" else "-t local and -m exclude each other"
         )
     if detached and shutdown_on_exit:
-        raise click.UsageError("-sae is for attached runs; leave out -d")
+        raise click.UsageError("-sae and -d exclude each other")
     spark, given = spark_of_job(given)
     graph = prepared(
         given,
@@ -147,7 +153,7 @@ def run(
         spark=spark,
     )
     chosen = chosen_id(job_id)
-    with open_connection(given) as cluster:  # only now: a pipeline that is wrong wakes nobody up
+    with open_connection(given) as cluster:  # only now: an invalid pipeline wakes up no cluster
 
         def submit(heartbeat: float | None = None) -> None:
             cluster.client.submit(
@@ -186,10 +192,10 @@ def prepared(
     api: str | None,
     spark: Mapping[str, str] = MappingProxyType({}),
 ) -> JobGraph:
-    """The graph that the command line describes; what the pipeline itself says of Spark goes before `spark`."""
+    """The graph that the command line describes. The pipeline's own Spark settings override `spark`."""
     if python is not None:
         if pipeline not in (None, python):
-            raise click.UsageError(f"-py {python} is what is run; leave out '{pipeline}'")
+            raise click.UsageError(f"-py {python} names the script already; omit '{pipeline}'")
         pipeline = python
     if pipeline is None:
         raise click.UsageError("Missing argument 'PIPELINE'.")
@@ -206,7 +212,7 @@ def prepared(
             "allow_incompatible_state": allow_incompatible,
         }
     elif allow_non_restored or allow_incompatible:
-        raise click.UsageError(f"{'-n' if allow_non_restored else '--allow-incompatible-state'} goes with -s PATH")
+        raise click.UsageError(f"{'-n' if allow_non_restored else '--allow-incompatible-state'} needs -s PATH")
     if spark:
         settings["spark"] = {**spark, **graph.settings.spark}
     if local:
@@ -218,7 +224,7 @@ def prepared(
 
 
 def absolute(path: str) -> str:
-    """On this machine a relative path is relative to where the command is called."""
+    """Resolve a path against the directory in which the command is called."""
     return path if ":" in path else str(Path(path).absolute())
 
 
@@ -234,7 +240,7 @@ def chosen_id(job_id: str | None) -> str:
 def adjusted(
     graph: JobGraph, args: tuple[str, ...], parallelism: int | None, api: str | None, entry: str | None = None
 ) -> JobGraph:
-    """The graph with what the command line says on top."""
+    """The graph, changed as the command line says."""
     script = graph.script
     if script is None and args:
         raise click.UsageError(f"a pipeline takes no arguments ({' '.join(args)}); set its variables with -Dname=value")
@@ -258,7 +264,7 @@ def accepted(cluster: Connection, graph: JobGraph, job_id: str, *, as_json: bool
         click.echo(json.dumps({"job_id": job_id}))
         return
     streams = graph.script is None and graph.mode is Mode.STREAMING
-    end = ("stop", "end it after its batch, with a savepoint") if streams else ("cancel", "end it")
+    end = ("stop", "stops it after its batch, with a savepoint") if streams else ("cancel", "cancels it")
     click.echo(f"Job has been submitted with JobID {job_id}")
-    for command, meaning in (("status", "where it stands"), ("logs -f", "its output"), end):
+    for command, meaning in (("status", "shows its state"), ("logs -f", "follows its output"), end):
         click.echo(f"  firesteel {command}{cluster.option} {job_id[:8]}{' ' * (8 - len(command))} {meaning}")

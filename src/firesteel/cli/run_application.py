@@ -1,4 +1,4 @@
-"""`firesteel run-application`: a cluster that lives and dies with its application."""
+"""`firesteel run-application` runs a job in a cluster that lives and dies with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ END_SECONDS = 60.0
 
 
 @click.command("run-application", cls=ScriptCommand)
-@click.option("-t", "--target", type=click.Choice(["local"]), default="local", help="Where the cluster is started.")
+@click.option("-t", "--target", type=click.Choice(["local"]), default="local", help="Where to start the cluster.")
 @click.option("-d", "--detached", is_flag=True, help="Return once the job is accepted; the cluster ends with it.")
 @submission_options
 @configured
@@ -46,7 +46,8 @@ def run_application(
 ) -> int:
     """Run PIPELINE in a cluster of its own, with engines of its own, which all end with it.
 
-    The same command with the same --job-id takes up an application whose cluster was killed. The exit code is that of the job.
+    The same command with the same --job-id continues an application whose cluster was killed. The exit code is that of
+    the job.
     """
     graph = prepared(
         given,
@@ -95,7 +96,7 @@ def run_application(
 
 
 def _of_application(given: Given, job_id: str) -> Given:
-    """Settings of a cluster that nobody else has: its name is made from the job, so that it can be found again."""
+    """The settings of a cluster for this job alone: its name is made from the job id, so that it can be found again."""
     own = {
         "high-availability.cluster-id": f"application-{job_id[:16]}",
         "rest.port": "0",

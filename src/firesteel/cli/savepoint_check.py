@@ -1,4 +1,4 @@
-"""`firesteel savepoint check`: whether a pipeline can go on from a savepoint, before anything is stopped or started."""
+"""`firesteel savepoint check` tells whether a pipeline can start from a savepoint, without touching any job."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from firesteel.savepoint.verdict import Level
     "--allowNonRestoredState",
     "allow_non_restored",
     is_flag=True,
-    help="Leave out what the savepoint has and PIPELINE has not.",
+    help="Skip state of the savepoint that PIPELINE has no use for.",
 )
 @json_option
 @configured
 def check(given: Given, path: str, pipeline: Path, allow_non_restored: bool, as_json: bool) -> int:
-    """Tell whether PIPELINE can go on from the savepoint, or the kept checkpoint, at PATH.
+    """Tell whether PIPELINE can start from the savepoint, or the checkpoint that was kept, at PATH.
 
-    Nothing is started, and PATH is read by this command itself. Exits with 1 when the state does not fit.
+    Nothing is started; this command reads PATH itself. Exits with 1 when the state does not fit.
     """
     graph = load_pipeline(pipeline, variables=given.variables).graph
     verdict = fit(absolute(path), graph, allow_non_restored_state=allow_non_restored or None)

@@ -1,4 +1,4 @@
-"""Commands that run a script: what stands after the script is the script's, as with `python` and `spark-submit`."""
+"""Commands that run a script: what follows the script belongs to it, as with `python` and `spark-submit`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCRIPT_OPTIONS = ("-py", "--python")
 
 
 class ScriptCommand(click.Command):
-    """Options stand before a script. After a pipeline, which takes no arguments, they may stand too."""
+    """A command whose options come before a script. They may also follow a pipeline, which takes no arguments."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         own, rest = self._split(args)
@@ -22,11 +22,11 @@ class ScriptCommand(click.Command):
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
-            message = f"{error.message} Arguments of a script stand after it."
+            message = f"{error.message} Put the arguments of a script after it."
             raise click.NoSuchOption(error.option_name, message, error.possibilities, error.ctx) from None
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options at the beginning with their values, and the rest: from the first argument on that is none.
+        """Split a command line into the leading options with their values, and the rest.
 
         After `-py FILE`, an option that this command does not have is the first argument of the script.
         """
@@ -60,7 +60,7 @@ def _named_script(args: Sequence[str]) -> Path | None:
 
 
 def is_script(file: Path) -> bool:
-    """Whether it is a plain program, and not a file that builds a Job. One that cannot be read is left to others."""
+    """Whether it is a plain program, and not a file that builds a Job. A file that cannot be read is reported later."""
     import ast
 
     from firesteel.jobgraph.python_source import builds_job

@@ -1,4 +1,4 @@
-"""`firesteel config`: the configuration in force."""
+"""`firesteel config` shows the effective configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firesteel.cli.tables import console, new_table, plain
 @json_option
 @configured
 def config(given: Given, as_json: bool) -> int:
-    """Show each option with its value and where that comes from. Secrets are masked."""
+    """Show each option with its value and where the value comes from. Secrets are masked."""
     rows = list(given.configuration.rows())
     if as_json:
         click.echo(json.dumps([{"key": r.key, "value": str(r.value), "origin": r.origin} for r in rows], indent=1))

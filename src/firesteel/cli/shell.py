@@ -1,4 +1,4 @@
-"""`firesteel shell`: Python with a Spark session on an engine of the cluster."""
+"""`firesteel shell` opens a Python prompt with a Spark session on an engine of the cluster."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from firesteel.status import JobStatus
 
 @click.command()
 @click.option(
-    "--name", default="shell", show_default=True, help="Name of the session; one that runs is taken up again."
+    "--name", default="shell", show_default=True, help="Name of the session; a running session of this name is joined."
 )
 @click.option(
-    "--idle-timeout", default="1 h", show_default=True, help="The session ends when nothing ran in it so long."
+    "--idle-timeout",
+    default="1 h",
+    show_default=True,
+    help="The session ends when nothing has run in it for this long.",
 )
-@click.option("--new", "anew", is_flag=True, help="Make a new session, also when one of this name runs.")
-@click.option("--keep", is_flag=True, help="Leave the session running at the end of the shell.")
+@click.option("--new", "anew", is_flag=True, help="Make a new session even if one of this name is running.")
+@click.option("--keep", is_flag=True, help="Leave the session running when the shell ends.")
 @click.option(
-    "-e", "--execute", "program", metavar="CODE", help="Run this Python code and leave, instead of asking for more."
+    "-e", "--execute", "program", metavar="CODE", help="Run this Python code and exit, instead of opening a prompt."
 )
 @connected
 def shell(cluster: Connection, name: str, idle_timeout: str, anew: bool, keep: bool, program: str | None) -> int:
-    """A Python prompt with `spark`, a session on an engine of the cluster.
+    """Open a Python prompt with `spark`, a session on an engine of the cluster.
 
     The session is a job: `firesteel list` shows it, `firesteel cancel` ends it.
     """
@@ -50,7 +53,7 @@ def shell(cluster: Connection, name: str, idle_timeout: str, anew: bool, keep: b
         if program is not None:
             exec(compile(program, "<command>", "exec"), _namespace(spark))  # noqa: S102 - the user's own words
         else:
-            again = "taken up again" if opened.found else "new"
+            again = "joined" if opened.found else "new"
             _interact(
                 _namespace(spark), f"Spark {spark.version} on Firesteel; session '{name}' ({again}), job {job[:8]}."
             )
@@ -59,8 +62,8 @@ def shell(cluster: Connection, name: str, idle_timeout: str, anew: bool, keep: b
             with contextlib.suppress(Exception):
                 spark.stop()
     if keep:
-        again = f"`firesteel shell --name {name}` takes it up"
-        click.echo(f"Session '{name}' stays; {again}, `firesteel cancel {job[:8]}` ends it.")
+        again = f"`firesteel shell --name {name}` joins it"
+        click.echo(f"Session '{name}' keeps running; {again}, `firesteel cancel {job[:8]}` ends it.")
     return exit_codes.OK
 
 

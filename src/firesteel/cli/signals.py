@@ -1,4 +1,4 @@
-"""Signals of an attached command, as exceptions."""
+"""Signals to an attached command, as exceptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, SIGTERM, or the terminal is gone."""
+    """Raised for Ctrl-C, for SIGTERM, or when the terminal is gone."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ def interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A wish is sent whole; the second signal from here on is for those who cannot wait for that either."""
+    """Let a request be sent whole. Only a second signal from here on interrupts that too."""
     count = 0
 
     def on_signal(number: int, _frame: Any) -> None:

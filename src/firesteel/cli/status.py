@@ -1,4 +1,4 @@
-"""`firesteel status`: where a job stands, and `firesteel history`: jobs that have ended."""
+"""`firesteel status` shows the state of a job, and `firesteel history` lists jobs that have ended."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _MOST_COLUMNS = 8
     "--exit-code",
     "with_code",
     is_flag=True,
-    help="End with the code of the job: 0 while it runs or when it has FINISHED, else as `run` would.",
+    help="Exit with the code of the job: 0 while it runs or when it has FINISHED, otherwise as `run` would.",
 )
 @json_option
 @attached
 def status(cluster: Connection, job: str, with_code: bool, as_json: bool) -> int:
-    """Show where JOB stands: its attempts, its vertices, what it reads and writes, where it runs, and what went wrong last."""
+    """Show the state of JOB: its attempts, vertices, inputs and outputs, where it runs, and its last failure."""
     found = cluster.job(job)
     details, lineage = found.details(), found.lineage()
     engine = _engine(details, cluster.client.engines()) if _runs(details) else None
@@ -152,7 +152,7 @@ def _place(verb: str, place: Mapping[str, Any]) -> Text:
 
 
 def _last_failure(details: Mapping[str, Any]) -> list[Text]:
-    """The one that ended the job, else the last that it got over."""
+    """The failure that ended the job, or else the last one that it recovered from."""
     past = details.get("exceptions") or []
     failure = failure_of(details.get("failure") or (past[0] if past else None))
     if failure is None:
@@ -162,7 +162,7 @@ def _last_failure(details: Mapping[str, Any]) -> list[Text]:
     if failure.traceback:
         lines.append(plain(failure.traceback.rstrip(), "dim"))
     if len(past) > 1:
-        lines.append(plain(f"{count(len(past) - 1, 'failure')} before; `firesteel events` tells them", "dim"))
+        lines.append(plain(f"{count(len(past) - 1, 'failure')} before; `firesteel events` shows them", "dim"))
     return lines
 
 
@@ -179,7 +179,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
         return max(0, round(at.astimezone().timestamp() * 1000))
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(
-            f"'{value}' is no time; write 2026-03-01, 2026-03-01T12:00 or milliseconds since 1970"
+            f"'{value}' is not a time; write for example 2026-03-01, 2026-03-01T12:00 or milliseconds since 1970"
         ) from None
 
 
@@ -189,12 +189,12 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
     "--before",
     metavar="TIME",
     callback=_milliseconds,
-    help="Only jobs that ended before: a date, or milliseconds since 1970.",
+    help="List only jobs that ended before this date, or before this many milliseconds since 1970.",
 )
 @json_option
 @attached
 def history(cluster: Connection, limit: int, before: int | None, as_json: bool) -> int:
-    """List jobs that have ended, the last one first."""
+    """List jobs that have ended, the most recent first."""
     page = cluster.client.history(limit, before)
     if as_json:
         echo_json({"jobs": [dataclasses.asdict(j) for j in page.jobs], "next": page.next})
@@ -202,7 +202,7 @@ def history(cluster: Connection, limit: int, before: int | None, as_json: bool) 
         out = console()
         out.print(job_table(page.jobs, out.width))
         if page.next is not None:
-            click.echo(f"There are older ones: --before {page.next}", err=True)
+            click.echo(f"There are more; list older ones with --before {page.next}", err=True)
     else:
-        click.echo("No jobs have ended." if before is None else "No jobs ended before that.")
+        click.echo("No jobs have ended." if before is None else "No jobs ended before then.")
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""How commands show things: tables and colours on a terminal, plain columns in a pipe, JSON for machines."""
+"""The output of commands: tables and colours on a terminal, plain columns in a pipe, JSON for machines."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ STYLES: Mapping[JobStatus, str] = {
     JobStatus.RECONCILING: "yellow",
 }
 _PIPE_WIDTH = 4096
-"""Nothing is wrapped or cut in a pipe: whoever reads it wants lines, and whole ids."""
+"""Nothing is wrapped or cut in a pipe: its reader wants lines, and whole ids."""
 _WIDTH_OF_JOBS = 110
 OUTPUT = "firesteel.output"
-"""Where a command line keeps what `--output` says."""
+"""The key under which click's context keeps the value of `--output`."""
 
 
 class _Output(Console):
@@ -67,7 +67,7 @@ def new_table(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (
 
 
 def job_table(jobs: Iterable[JobSummary], width: int) -> Table:
-    """On a terminal that is too narrow for whole ids, their first digits, which commands take as well."""
+    """Ids, or on a terminal that is too narrow for whole ones, their first digits, which commands accept as well."""
     digits = 32 if width >= _WIDTH_OF_JOBS else 8
     table = new_table(
         "job", "name", "mode", "status", "started", "took", right=["took"], whole=["job", "mode", "status", "took"]
@@ -97,7 +97,7 @@ def status_text(status: JobStatus) -> Text:
 
 
 def plain(value: object, style: str = "") -> Text:
-    """What others wrote: no markup, nothing that a terminal would obey."""
+    """Text that others wrote, without markup and without anything that a terminal would obey."""
     return Text(printable(str(value)), style=style)
 
 
@@ -106,7 +106,7 @@ def printable(text: str) -> str:
 
 
 def moment(at: float) -> str:
-    """A time of the clock on the wall here."""
+    """A moment in local time."""
     try:
         return dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -114,7 +114,7 @@ def moment(at: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """How long something takes, in the two largest units that say anything."""
+    """A duration in its two largest units."""
     seconds = max(0.0, seconds)
     if seconds < 9.95:
         return f"{seconds:.1f} s"

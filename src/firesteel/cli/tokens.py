@@ -1,4 +1,4 @@
-"""`firesteel cluster token`: who may talk to the cluster from elsewhere."""
+"""`firesteel cluster token` manages the tokens of those who may talk to the cluster from elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from firesteel.rest.security.tokens import TokenFile, TokenInfo
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def token() -> None:
-    """Bearer tokens. They are kept as hashes in `security.rest.tokens-file`; nodes notice changes within a second or two."""
+    """Manage bearer tokens. Their hashes are in `security.rest.tokens-file`; nodes see changes in a second or two."""
 
 
 def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dt.timedelta | None:
@@ -32,7 +32,7 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
         lifetime = dt.timedelta(seconds=seconds(value))
         _ = dt.datetime.now(dt.UTC) + lifetime
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"'{value}' is no duration; write 12 h or 30 d") from None
+        raise click.BadParameter(f"'{value}' is not a duration; write for example 12 h or 30 d") from None
     return lifetime
 
 
@@ -42,19 +42,19 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
     "--role",
     type=click.Choice([r.value for r in Role]),
     default=Role.OPERATOR.value,
-    help="viewer looks at jobs, operator submits and ends them, admin does everything to everybody's; operator when not given.",
+    help="viewer sees jobs, operator (the default) also submits and ends them, admin may do everything to all jobs.",
 )
 @click.option(
     "--owner",
-    help="Whose jobs it is for; NAME when not given, and '*', which is everybody, for an admin.",
+    help="The owner whose jobs the token is for; by default NAME, and for an admin '*', which is every owner.",
 )
 @click.option(
-    "--expires", "lifetime", metavar="DURATION", callback=_lifetime, help="How long it is valid, such as 30 d."
+    "--expires", "lifetime", metavar="DURATION", callback=_lifetime, help="How long the token is valid, such as 30 d."
 )
 @json_option
 @configured
 def create(given: Given, name: str, role: str, owner: str | None, lifetime: dt.timedelta | None, as_json: bool) -> int:
-    """Make a token that is called NAME, and print it. It is shown this once, and only its hash is kept."""
+    """Create a token called NAME, and print it. It is shown only this once, because only its hash is kept."""
     file = _file(given)
     expires = None if lifetime is None else dt.datetime.now(dt.UTC) + lifetime
     owner = owner or (EVERYBODY if role == Role.ADMIN.value else name)
@@ -79,7 +79,7 @@ def create(given: Given, name: str, role: str, owner: str | None, lifetime: dt.t
 @json_option
 @configured
 def list_tokens(given: Given, as_json: bool) -> int:
-    """List tokens, in the order in which they were made."""
+    """List tokens in the order of their creation."""
     found = _file(given).list()
     if as_json:
         echo_json([_json(t) for t in found])
@@ -89,7 +89,7 @@ def list_tokens(given: Given, as_json: bool) -> int:
             table.add_row(t.id, plain(t.name), t.role.value, plain(t.owner), moment(t.created.timestamp()), _expiry(t))
         console().print(table)
     else:
-        click.echo("No tokens. `firesteel cluster token create NAME` makes one.")
+        click.echo("No tokens. `firesteel cluster token create NAME` creates one.")
     return exit_codes.OK
 
 
@@ -98,13 +98,13 @@ def list_tokens(given: Given, as_json: bool) -> int:
 @json_option
 @configured
 def revoke(given: Given, token_id: str, as_json: bool) -> int:
-    """Make the token with this ID, or the only one whose id begins with it, useless."""
+    """Revoke the token with this ID, or the only one whose id begins with it."""
     file = _file(given)
     found = [t for t in file.list() if token_id and t.id.startswith(token_id.lower())]
     if len(found) > 1:
-        raise FiresteelError(f"{len(found)} tokens begin with '{token_id}'; give more digits")
+        raise FiresteelError(f"{len(found)} token ids begin with '{token_id}'; give more digits")
     if not found or not file.revoke(found[0].id):
-        raise FiresteelError(f"there is no token {token_id}; `firesteel cluster token list` shows those there are")
+        raise FiresteelError(f"no such token: {token_id}; `firesteel cluster token list` lists them")
     if as_json:
         echo_json({"revoked": found[0].id})
     else:
@@ -116,7 +116,7 @@ def _file(given: Given) -> TokenFile:
     security = given.configuration.security
     if Authentication.TOKEN not in security.authentication:
         shown = ", ".join(a.value for a in security.authentication)
-        click.echo(f"note: security.rest.authentication is {shown}, so that nobody is asked for a token.", err=True)
+        click.echo(f"note: security.rest.authentication is {shown}, so no token is required.", err=True)
     return TokenFile(security.tokens_file)
 
 

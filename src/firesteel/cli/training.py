@@ -1,4 +1,4 @@
-"""Make the class archive of this machine: start an engine that records, take it on a tour, and keep what it writes."""
+"""Making the class archive of this machine: start an engine that records, exercise it, and keep what it writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def train(directory: EngineDirectory, options: LaunchOptions) -> Path:
                     late = f"the tour of Spark did not end within {TOUR_SECONDS:g} s; try again when the machine is less busy"
                     raise EngineStartError(late, tail(log)) from None
             if status != 0:
-                raise EngineStartError("the tour of Spark failed", tail(log))
+                raise EngineStartError("the training run on Spark failed", tail(log))
         finally:
             assert record.process is not None
             end(record.process, grace=WRITE_SECONDS)

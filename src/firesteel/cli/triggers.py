@@ -1,4 +1,4 @@
-"""Savepoints, stops and checkpoints that a person waits for, and may stop to wait for: they go on, and can be asked for."""
+"""Savepoints, stops and checkpoints that a user waits for. After Ctrl-C they continue, and can be asked about later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETED = "COMPLETED"
 class TriggerOutcome:
     trigger_id: str
     result: Mapping[str, Any] | None
-    """None: it goes on, and nobody waits for it."""
+    """None when the operation continues and the command does not wait for it."""
 
     def to_json(self, job_id: JobID | None, **more: object) -> dict[str, Any]:
         head = {"job_id": job_id} if job_id else {}
@@ -59,7 +59,7 @@ def see_through(
     known: str | None = None,
     wait: bool = True,
 ) -> TriggerOutcome:
-    """Trigger an operation, unless it is `known`, and wait for its end. Ctrl-C ends the waiting only.
+    """Trigger an operation, unless it is `known`, and wait for its end. Ctrl-C ends only the waiting.
 
     Args:
         ask: the command that asks for it, without the trigger id.
@@ -73,7 +73,7 @@ def see_through(
             return TriggerOutcome(trigger_id, None)
         result = cluster.client.outcome(operation, trigger_id, job_id=job_id)
     except KeyboardInterrupt:
-        said = f"The {operation.name} goes on, if it was heard. Ask for it with: {ask} --trigger-id {trigger_id}"
+        said = f"The {operation.name} continues if the cluster received it; ask with: {ask} --trigger-id {trigger_id}"
         click.echo(f"\n{said}", err=True)
         raise click.exceptions.Exit(exit_codes.CANCELED) from None
     return TriggerOutcome(trigger_id, result)

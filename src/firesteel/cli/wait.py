@@ -1,4 +1,4 @@
-"""`firesteel wait`: until jobs have ended, with their exit code."""
+"""`firesteel wait` waits until jobs have ended, and exits with their code."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from firesteel.client.model import JobResult
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="How long to wait for all of them; for ever by default. Jobs go on afterwards.",
+    help="How long to wait for all of them; forever by default. Jobs continue afterwards.",
 )
 @json_option
 @attached
 def wait(cluster: Connection, jobs: tuple[str, ...], timeout: float | None, as_json: bool) -> int:
-    """Wait until each JOB has ended. The exit code is that of the first one, as they are given, that has not FINISHED."""
+    """Wait until every JOB has ended. The exit code is that of the first one given that has not FINISHED."""
     deadline = None if timeout is None else time.monotonic() + timeout
     results: list[JobResult] = []
     try:

@@ -4,10 +4,10 @@ discovery    which cluster: `connect`
 cluster      ClusterClient and AsyncClusterClient: submitting, listing, the cluster itself
 job          JobClient and AsyncJobClient: one job
 caller       one request to whichever node answers; over `endpoints` (which one, when) and `transport` (httpx)
-requests     what is asked, and what an error answer means; `model` is what the other answers mean
+requests     requests as values, and the errors that answers stand for; `model` has the other answers
 events       the parser of event streams; `listening` reads them
-handover     leadership given to another node
-artifacts    the local files of a graph, uploaded
+handover     handing leadership over to another node
+artifacts    uploading the local files of a graph
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The local files of a job graph, uploaded and named by their content."""
+"""Uploading the local files of a job graph, which are named by their content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InThread(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """What is needed of a client."""
+    """The part of a client that this module needs."""
 
     upload: Callable[[Path, str], Awaitable[BlobRef]]
     in_thread: InThread
@@ -39,17 +39,17 @@ class Uploaded:
 
     places: Mapping[Loc, str]
     modules: Sequence[str]
-    """Those beside its scripts."""
+    """References to the modules beside its scripts."""
 
 
 async def upload_files(uploads: Uploads, named: Iterable[NamedFile], *, base: Path | None = None) -> Uploaded:
     """Upload every local file that a graph names.
 
     Args:
-        base: what relative paths are relative to; the working directory by default.
+        base: the directory that relative paths start at; by default the working directory.
 
     Raises:
-        InvalidPipelineError: with every file that is not there, before anything is uploaded.
+        InvalidPipelineError: names every file that does not exist, before anything is uploaded.
     """
     files = [f for f in named if _is_local(f.text)]
     if not files:
@@ -63,7 +63,7 @@ async def upload_files(uploads: Uploads, named: Iterable[NamedFile], *, base: Pa
 
 
 def _beside_scripts(places: Sequence[NamedFile], base: Path | None, scratch: Path) -> list[tuple[Path, str]]:
-    """For each script the zip file of the modules beside it that it imports, which would not be found where it runs."""
+    """For each script, zip the modules beside it that it imports: they would not be found where it runs."""
     named = {_path(p.text, base).resolve() for p in places if p.modules}
     zips: list[tuple[Path, str]] = []
     for number, place in enumerate(p for p in places if p.vertex is not None):
@@ -73,7 +73,7 @@ def _beside_scripts(places: Sequence[NamedFile], base: Path | None, scratch: Pat
         try:
             members = [m for m in modules_beside(script) if (script.parent / m).resolve() not in named]
         except TooManyModulesError as error:
-            fix = "name those that are needed in settings.artifacts.py_files, or by -pyfs"
+            fix = "list the modules that it needs in settings.artifacts.py_files, or with -pyfs"
             raise InvalidPipelineError([Problem(str(error), fix, place.vertex, place.field)]) from error
         if members and not any(script.parent.resolve() == directory for directory in named):
             zips.append((scratch / f"beside-{number}.zip", f"{acceptable_name(script.stem)}-modules.zip"))
@@ -94,7 +94,7 @@ def _prepare(places: Sequence[NamedFile], base: Path | None, scratch: Path) -> l
 
 
 def _is_local(text: str) -> bool:
-    """Files that are elsewhere stay as they are; whether they are acceptable is for the cluster to say."""
+    """Whether a file is on this machine. Others stay as they are; the cluster decides whether it accepts them."""
     return text.startswith("file:") or not (is_blob_ref(text) or "://" in text)
 
 
@@ -106,11 +106,11 @@ def _path(text: str, base: Path | None) -> Path:
 def _problem(place: NamedFile, path: Path) -> Problem | None:
     if path.is_dir():
         if not place.modules:
-            return Problem(f"'{path}' is a directory", "name the files in it", place.vertex, place.field)
+            return Problem(f"'{path}' is a directory", "list the files in it", place.vertex, place.field)
         if not modules_in(path):
-            return Problem(f"there are no modules in '{path}'", "check the path", place.vertex, place.field)
+            return Problem(f"no Python modules in '{path}'", "check the path", place.vertex, place.field)
     elif not path.is_file():
-        return Problem(f"there is no file '{path}'", "check the path", place.vertex, place.field)
+        return Problem(f"no such file: '{path}'", "check the path", place.vertex, place.field)
     return None
 
 

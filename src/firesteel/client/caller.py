@@ -1,4 +1,4 @@
-"""Sends requests to a cluster until a node answers: other addresses, pauses, and a deadline."""
+"""Sending a request to a cluster until a node answers: at other addresses, with pauses, up to a deadline."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ANSWER_SECONDS = 20.0
 UPLOAD_SECONDS = 120.0
 """A node that has all of a large file still has to write it to its disk."""
 SILENCE_SECONDS = 25.0
-"""An event stream from which nothing came for so long is broken: nodes send a comment every 15 s."""
+"""An event stream that is silent for this long is broken: nodes send a comment every 15 s."""
 
-_GONE = ClusterError("the node has ended, and no other one serves yet")
+_GONE = ClusterError("the node has ended, and no other one is serving yet")
 
 
 class ClusterCaller:
@@ -36,7 +36,7 @@ class ClusterCaller:
         self._transport = transport
         self.timeout = timeout
         self._connect_timeout = connect_timeout
-        """How long connections may be refused before anybody has answered; None for as long as `timeout`."""
+        """How long connections may be refused before any node has answered; None for as long as `timeout`."""
         self._reached = False
 
     @property
@@ -49,8 +49,8 @@ class ClusterCaller:
         try:
             return json.loads(body) if body else {}
         except ValueError:
-            message = f"{request.method} {request.path} was answered with something that is not JSON"
-            raise ClusterError(f"{message}; is the address that of a Firesteel node?") from None
+            message = f"{request.method} {request.path} : the answer is not JSON"
+            raise ClusterError(f"{message}; is there a Firesteel node at this address?") from None
 
     async def call(self, request: Request, *, patience: float | None = None) -> Answered:
         """A successful answer, with its whole body."""
@@ -91,7 +91,7 @@ class ClusterCaller:
             if pause:
                 await self._transport.sleep(pause)
             if attempts.begun and self._endpoints.may_move:
-                # Whoever listens where the node was may be anybody by now.
+                # By now any process may listen where the node was.
                 if not await self._transport.in_thread(self._endpoints.look_again):
                     attempts.failed(address, _GONE, time.monotonic())
                     continue
@@ -99,7 +99,7 @@ class ClusterCaller:
                 if address not in self._endpoints.addresses:
                     continue
             left = max(0.01, attempts.deadline - time.monotonic())
-            # What is large, or never ends, may take longer than one is ready to wait for somebody to answer at all.
+            # A body that is large, or never ends, may take longer than the wait for a first answer is allowed to.
             silence = limit if uploads or streams else min(limit, left)
             try:
                 answer = await send(self._outgoing(request, address, min(CONNECT_SECONDS, left), silence))

@@ -1,4 +1,4 @@
-"""A cluster, from outside: submitting jobs, finding them, looking at what they run on."""
+"""Clients of a cluster: they submit jobs, find them, and look at what the jobs run on."""
 
 # ruff: noqa: ASYNC109 - the blocking twin has the same parameters, and no event loop that could interrupt it
 
@@ -47,19 +47,20 @@ Rediscover = Callable[[], Location | None]
 
 
 class AsyncClusterClient:
-    """A cluster. Every call goes on until a node answers, or `timeout` seconds have passed without.
+    """A cluster. Every call is repeated until a node answers, or `timeout` seconds have passed.
 
-    What is asked can be asked again: a job and an operation carry an id that is chosen here, so that a request whose answer was
-    lost is repeated and still happens once. Redirects are not followed, and the token is sent to the given addresses only.
+    Requests can be repeated: a job and an operation carry an id that is chosen here, so that a request whose answer was
+    lost is sent again and still takes effect once. Redirects are not followed, and the token is sent to no address but
+    the given ones.
 
     Args:
         addresses: nodes, as `http://host:port` or `https://host:port`; any of them will do, as each forwards to the leader.
-        token: bearer token to show.
-        tokens: one for each address instead, where each node has a token of its own.
-        ca: PEM file with the authorities that nodes are trusted by; by default those of this machine.
+        token: bearer token to send.
+        tokens: instead, one token for each address, where each node has its own.
+        ca: PEM file with the authorities that sign the nodes' certificates; by default those of this machine.
         certificate: PEM file with the client's own certificate and key.
-        timeout: how long to go on asking when no node answers, in seconds.
-        rediscover: says where the cluster is by now, for one whose addresses change; asked when a node does not answer.
+        timeout: how long to keep trying when no node answers, in seconds.
+        rediscover: returns the current nodes of a cluster whose addresses change; called when a node does not answer.
     """
 
     def __init__(
@@ -93,12 +94,12 @@ class AsyncClusterClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. Jobs go on."""
+        """Close the connections. Jobs continue."""
         await self._caller.close()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The nodes that are known, the one that answered last first."""
+        """The known nodes, beginning with the one that answered last."""
         return self._caller.addresses
 
     # -- jobs -------------------------------------------------------------------------------------------------------
@@ -117,18 +118,18 @@ class AsyncClusterClient:
         """Upload the local files of a graph, and submit it. Returns once the job is durable.
 
         Args:
-            graph: what to run: a JobGraph, a Job, or the same as plain JSON.
-            job_id: 32 hex digits; by default new ones. Submitting the same under the same id again is the same job.
+            graph: the job to run: a JobGraph, a Job, or the same as plain JSON.
+            job_id: 32 hex digits; random by default. Submitting the same graph under the same id again is the same job.
             priority: jobs with a higher one get a slot first.
-            client_heartbeat_timeout: the cluster cancels the job when `heartbeat` is not called for so many seconds.
+            client_heartbeat_timeout: the cluster cancels the job when `heartbeat` is not called for this many seconds.
             variables: values of the variables that a graph in plain JSON declares.
-            artifacts_from: what relative paths of files that travel with the job are relative to; by default the working
+            artifacts_from: where relative paths of files that travel with the job start; by default the working
                 directory.
             upload: False when the cluster is on this machine and may use the files where they are, which needs an admin.
 
         Raises:
-            InvalidPipelineError: a file that the graph names is not there.
-            InvalidRequestError: the cluster does not accept the graph; has a problem for each reason.
+            InvalidPipelineError: a file that the graph names does not exist.
+            InvalidRequestError: the cluster does not accept the graph; holds a problem for each reason.
             DuplicateJobError: the id belongs to another job.
         """
         chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
@@ -156,11 +157,11 @@ class AsyncClusterClient:
         artifacts_from: Path | str | None = None,
         upload: bool = True,
     ) -> AsyncJobClient:
-        """Start a new job that goes on where the stream `ended` ended. May be repeated under the same `job_id`.
+        """Start a new job that continues where the stream `ended` ended. May be repeated under the same `job_id`.
 
         Args:
             graph: a changed pipeline; by default that of the ended job.
-            restore: fields of `settings.restore` but the path, such as `allow_non_restored_state`.
+            restore: fields of `settings.restore` except the path, such as `allow_non_restored_state`.
 
         The rest is as for `submit`. Raises JobStateError when nothing is kept of the job, or another goes on with it already.
         """
@@ -176,7 +177,7 @@ class AsyncClusterClient:
         return self.job(Answer(accepted, "the answer to a resumption").text("jobId"))
 
     def job(self, job_id: str) -> AsyncJobClient:
-        """The job of that id. Asks nothing of the cluster; ValueError when it is not an id."""
+        """The job with this id. Sends no request; raises ValueError when it is not an id."""
         return AsyncJobClient(self._caller, parse_job_id(job_id))
 
     async def jobs(self) -> tuple[JobSummary, ...]:
@@ -193,9 +194,9 @@ class AsyncClusterClient:
         return Queue.of(await self._caller.json(get("/queue")))
 
     async def events(self) -> AsyncGenerator[JobEvent, None]:
-        """Changes of state of all jobs that the caller may see, for as long as one listens.
+        """State changes of all jobs that the caller may see, for as long as it listens.
 
-        After the stream broke a `lost` event comes first: what happened meanwhile is in `jobs()`.
+        After the stream broke, a `lost` event comes first: `jobs()` shows the current states.
         """
         async for event in follow(self._caller, get("/events"), ends=False):
             yield event
@@ -203,11 +204,11 @@ class AsyncClusterClient:
     # -- files ------------------------------------------------------------------------------------------------------
 
     async def upload(self, source: Path | str | bytes, name: str | None = None) -> BlobRef:
-        """Bring a file to the cluster, unless it has it; gives the reference by which a graph names it.
+        """Upload a file unless the cluster has it, and return the reference by which a graph names it.
 
         Args:
             source: path of the file, or its content.
-            name: under which a job sees it; by default that of the file. Characters that are not allowed are replaced.
+            name: the name that a job sees; by default that of the file. Characters that are not allowed are replaced.
         """
         content = source if isinstance(source, bytes) else Path(source)
         if name is None:
@@ -220,7 +221,7 @@ class AsyncClusterClient:
         return ref
 
     async def upload_artifacts(self, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
-        """The graph with its local files uploaded, and named by their references. `submit` does this by itself."""
+        """Upload the local files of a graph, and return it with their references. `submit` does this by itself."""
         from firesteel.jobgraph.files import files_of, with_files
 
         uploaded = await upload_files(self._uploads, files_of(graph), base=base)
@@ -229,7 +230,7 @@ class AsyncClusterClient:
     async def _written(
         self, graph: JobGraph | Job | Mapping[str, Any], artifacts_from: Path | str | None, *, upload: bool
     ) -> bytes:
-        """The graph as it is sent, its local files uploaded first."""
+        """Upload the local files of a graph, and return it as it is sent."""
         base = Path(artifacts_from) if artifacts_from is not None else None
         if not isinstance(graph, Mapping):
             from firesteel.jobgraph import Job
@@ -264,33 +265,34 @@ class AsyncClusterClient:
         return EngineInfo.all_of(await self._caller.json(get("/engines")))
 
     async def whoami(self) -> Identity:
-        """Who the cluster takes this client for."""
+        """The identity of this client, as the cluster sees it."""
         return Identity.of(await self._caller.json(get("/whoami")))
 
     async def cluster_status(self) -> ClusterStatus:
-        """Who leads, and what the node that answers tells of itself."""
+        """The leader, and what the node that answers says about itself."""
         return ClusterStatus.of(await self._caller.json(get("/cluster/status")))
 
     async def shut_down(self) -> None:
-        """End the node that leads. Running jobs go on; another node of the cluster leads next, if there is one.
+        """End the leader. Running jobs continue; another node of the cluster leads next, if there is one.
 
-        Not repeated once it may have arrived: it would end the next leader too. Raises ClusterError when no answer came.
+        The request is not repeated once it may have arrived, as it would end the next leader too. Raises ClusterError
+        when no answer came.
         """
         await self._caller.call(Request("DELETE", "/cluster", once=True))
 
     async def hand_over(self, *, force: bool = False, timeout: float = HAND_OVER_SECONDS) -> HandOver:
-        """Have the leader give its leadership to another node, and wait until one leads. Running jobs notice nothing.
+        """Hand leadership over to another node, and wait until one leads. Running jobs are not affected.
 
         Args:
-            force: also when there is no other node.
-            timeout: how long to wait for all of it, in seconds.
+            force: proceed even when there is no other node.
+            timeout: how long to wait in all, in seconds.
 
         Raises ClusterError when there is no other node, or none took over: then the same node leads again.
         """
         return await hand_over(self._caller, force=force, patience=timeout)
 
     async def dashboard_link(self) -> str:
-        """A link that lets one browser into the dashboard of the node that answers, as whoever asks for it. For a minute.
+        """A link that lets one browser into the dashboard of the node that answers, as this caller, within a minute.
 
         Raises DashboardNotServedError.
         """
@@ -305,7 +307,7 @@ class AsyncClusterClient:
         job_id: JobID | None = None,
         trigger_id: str | None = None,
     ) -> str:
-        """Have an operation (`client.operations`) begun without waiting for it; gives the id under which to ask for it."""
+        """Begin an operation (`client.operations`), and return the id under which to ask for it. Does not wait."""
         return await trigger(self._caller, job_id, operation, wish, trigger_id)
 
     async def outcome(
@@ -320,7 +322,7 @@ class AsyncClusterClient:
 
 
 class ClusterClient:
-    """A cluster. As AsyncClusterClient, and each call blocks until it is done. Several threads may share one.
+    """A cluster. The blocking twin of AsyncClusterClient; several threads may share one.
 
     with ClusterClient("http://127.0.0.1:8081", token=token) as cluster:
         job = cluster.submit(graph)
@@ -354,12 +356,12 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Jobs go on."""
+        """Close the connections. Jobs continue."""
         run(self._cluster.close())
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The nodes that are known, the one that answered last first."""
+        """The known nodes, beginning with the one that answered last."""
         return self._cluster.addresses
 
     def submit(
@@ -498,7 +500,7 @@ def _caller(
 ) -> ClusterCaller:
     for address in location.addresses:
         if location.token_for(address) is not None and address.startswith("http:") and not stays_here(address):
-            logger.warning("the token goes to %s in plain text; use https", address)
+            logger.warning("the token is sent to %s in plain text; use https", address)
     return ClusterCaller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
 
 
@@ -511,7 +513,5 @@ def _digest(content: bytes | Path) -> str:
             while data := file.read(CHUNK):
                 digest.update(data)
     except OSError as error:
-        raise InvalidRequestError(
-            [Problem(f"'{content}' cannot be read: {error.strerror}", "check the path")]
-        ) from None
+        raise InvalidRequestError([Problem(f"cannot read '{content}': {error.strerror}", "check the path")]) from None
     return digest.hexdigest()

@@ -1,8 +1,9 @@
-"""How a client finds the cluster of this machine: by a private file that its nodes write once they serve.
+"""Discovery: a client finds the cluster of this machine by a private file that its nodes write once they serve.
 
-The file is `<data.dir>/clusters/<cluster-id>/rest.json`. Whoever can write it could have jobs sent to themselves, so nobody but
-its owner may; the pid and start mark of each node say whether it still runs. It is about one node, and lists all of them. The
-token of their owner is in no file: a node hands it to processes of its own user (see `local_token`).
+The file is `<data.dir>/clusters/<cluster-id>/rest.json`. A user who can write it could have jobs sent to an address of
+their choice, so only its owner may. The pid and start mark of each node say whether it still runs. The file is about
+one node, and lists all of them. The token of their owner is in no file: a node hands it to processes of its own user
+(see `local_token`).
 """
 
 from __future__ import annotations
@@ -39,35 +40,35 @@ class LocalCluster:
 
     address: str
     socket: str | None
-    """Where it hands its owner's token to its own user; None when it asks nobody for one."""
+    """Where it hands its owner's token to its own user; None when it requires none."""
     process: ProcessIdentity
 
     @property
     def token(self) -> str | None:
-        """The token of its owner, asked for each time; None when it hands out none."""
+        """The token of its owner, requested each time; None when it hands out none."""
         return ask_for_token(self.socket) if self.socket else None
 
 
 def rest_file(configuration: Configuration) -> Path:
-    """Where a node says how it is reached."""
+    """The file in which a node says how it is reached."""
     return ClusterLayout.of(configuration).rest_file
 
 
 def find_local(configuration: Configuration) -> LocalCluster | None:
     """The cluster of this configuration's data directory; None when there is none, or its nodes are dead.
 
-    Of several nodes the one that came last, of those that run.
+    Of several running nodes, it is the one that was started last.
     """
     nodes = find_nodes(configuration)
     return nodes[0] if nodes else None
 
 
 def find_nodes(configuration: Configuration) -> tuple[LocalCluster, ...]:
-    """All nodes of that cluster that run on this machine, the one that came last first."""
+    """All nodes of that cluster that run on this machine, the newest first."""
     file = rest_file(configuration)
     try:
         if not _is_private(file):
-            logger.warning("%s is ignored: somebody else may write or read it; delete it", file)
+            logger.warning("ignoring %s: other users can write or read it; delete it", file)
             return ()
         data = read_json(file)
         if data is None:
@@ -77,13 +78,13 @@ def find_nodes(configuration: Configuration) -> tuple[LocalCluster, ...]:
         others = listed[::-1] if isinstance(listed, list) else []
         found = [_local(about), *(_local(Answer(n, str(file))) for n in others)]
     except (OSError, ValueError, FiresteelError) as error:
-        logger.warning("%s is ignored: %s", file, error)
+        logger.warning("ignoring %s: %s", file, error)
         return ()
     return tuple(n for n in dict.fromkeys(found) if n.process.alive)
 
 
 def _is_private(file: Path) -> bool:
-    """Whoever can write it could have jobs sent to themselves."""
+    """Whether only its owner can use the file: another user could have jobs sent to an address of their choice."""
     try:
         there = file.stat()
     except FileNotFoundError:
@@ -102,7 +103,7 @@ def connect(configuration: Configuration | None = None) -> ClusterClient:
     """A client of the cluster that the configuration names in `client.addresses`, else of the one of this machine.
 
     Args:
-        configuration: by default what `load_configuration` finds.
+        configuration: by default the result of `load_configuration`.
 
     Raises:
         ClusterUnreachableError: no addresses are named, and no cluster runs on this machine.
@@ -112,7 +113,7 @@ def connect(configuration: Configuration | None = None) -> ClusterClient:
 
 
 def connect_async(configuration: Configuration | None = None) -> AsyncClusterClient:
-    """As `connect`. Looks for the cluster right away, which takes a moment of file reading."""
+    """The asynchronous twin of `connect`. It looks for the cluster right away, which reads a few files."""
     found = _find(configuration)
     return AsyncClusterClient(found.addresses, rediscover=found.rediscover, **found.options)
 
@@ -136,9 +137,9 @@ def _find(configuration: Configuration | None) -> _Found:
     local = _located(find_nodes(configuration), client.token)
     if local is None:
         raise ClusterUnreachableError(
-            f"no cluster '{configuration.high_availability.cluster_id}' runs on this machine "
+            f"no cluster '{configuration.high_availability.cluster_id}' is running on this machine "
             f"(data.dir is {configuration.data.dir}) — start one with `firesteel cluster start`, "
-            "or name the nodes of another one in client.addresses"
+            "or set client.addresses to the nodes of another one"
         )
 
     def rediscover() -> Location | None:
@@ -150,7 +151,7 @@ def _find(configuration: Configuration | None) -> _Found:
 
 
 def _located(nodes: Sequence[LocalCluster], token: str | None) -> Location | None:
-    """Where a cluster is that has these nodes; `token` instead of their own."""
+    """The location of a cluster with these nodes; `token` replaces their own."""
     if not nodes:
         return None
     tokens = {n.address: n.token if token is None else token for n in reversed(nodes)}

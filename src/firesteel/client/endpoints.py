@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster are, which one is asked next, and when. No clock and no network in here."""
+"""The addresses of a cluster's nodes: which one is asked next, and when. This module has no clock and no network."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from firesteel.errors import FiresteelError, InvalidConfigError, Problem, RateLi
 from firesteel.ip_addresses import is_loopback
 
 PAUSES = Backoff(0.1, 2.0)
-"""Between two tries at one address."""
+"""The pauses between two tries at one address."""
 
 
 def parse_addresses(addresses: Sequence[str] | str) -> tuple[str, ...]:
-    """Addresses without the slash at their end; raises InvalidConfigError for those that are none, and for an empty list."""
+    """Addresses without a trailing slash. Raises InvalidConfigError for an invalid address and for an empty list."""
     given = [addresses] if isinstance(addresses, str) else list(addresses)
     problems = [p for p in map(_problem, given) if p is not None]
     if not given:
@@ -35,8 +35,8 @@ def _problem(address: str) -> Problem | None:
         return Problem(f"'{address}' is not the address of a node", fix, field="client.addresses")
     if parts.username is not None or parts.password is not None:
         # Not shown: it holds a password.
-        message = f"the address of {parts.hostname} holds a user name or password"
-        return Problem(message, "leave it out, and give a token", field="client.addresses")
+        message = f"the address of {parts.hostname} contains a user name or password"
+        return Problem(message, "remove it, and use a token", field="client.addresses")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         return Problem(f"'{address}' is not the address of a node", fix, field="client.addresses")
     return None
@@ -49,15 +49,15 @@ def stays_here(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Nodes of one cluster, and what to show them."""
+    """The nodes of one cluster, and the tokens for them."""
 
     addresses: tuple[str, ...]
     token: str | None = None
     tokens: tuple[str | None, ...] = ()
-    """Of each address, where each node has one of its own."""
+    """The token for each address, where each node has its own."""
 
     def token_for(self, address: str) -> str | None:
-        """The token belongs to the nodes that are known now, and is shown to nobody else."""
+        """The token for an address. It belongs to the nodes that are known now, and is sent to no other."""
         if address not in self.addresses:
             return None
         return self.tokens[self.addresses.index(address)] if self.tokens else self.token
@@ -73,7 +73,7 @@ class Endpoints:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them, the preferred one first, the others in their order after it."""
+        """All addresses: the preferred one first, then the others in their order."""
         known = self._location.addresses
         at = known.index(self._preferred)
         return known[at:] + known[:at]
@@ -87,11 +87,11 @@ class Endpoints:
 
     @property
     def may_move(self) -> bool:
-        """Whether `look_again` can find anything out."""
+        """Whether `look_again` can find other addresses."""
         return self._rediscover is not None
 
     def look_again(self) -> bool:
-        """Find out where the cluster is by now. False when it is nowhere at the moment."""
+        """Find out where the cluster is now. Returns False when it is nowhere at the moment."""
         if self._rediscover is None:
             return True
         found = self._rediscover()
@@ -140,12 +140,12 @@ class Attempts:
         cut_short: bool = False,
         refused: bool = False,
     ) -> None:
-        """`address` did not do it.
+        """Record that the try at `address` failed.
 
         Args:
-            retry_after: how long it does not want to be asked again, in seconds.
-            cut_short: it had less time than usual, which is no news about it: what it said before is worth more.
-            refused: nobody listens there.
+            retry_after: for how many seconds the node asked not to be asked again.
+            cut_short: it had less time than usual, which says nothing new: its earlier error is kept.
+            refused: no process listens there.
         """
         if not refused:
             self._refused_until = None
@@ -158,18 +158,18 @@ class Attempts:
             self._ready_at[other] = max(self._ready_at.get(other, 0.0), ready_at)
 
     def moved(self, addresses: Sequence[str]) -> None:
-        """The cluster is at other addresses."""
+        """Continue with other addresses, at which the cluster is now."""
         self._ready_at = {address: self._ready_at.get(address, 0.0) for address in addresses}
 
     def error(self, timeout: float) -> FiresteelError:
-        """What to raise when there is no next try."""
+        """The error to raise when there is no next try."""
         if isinstance(self._last, RateLimitedError):
             return self._last
         tried = "; ".join(f"{address}: {error}" for address, error in self._errors.items())
         message = f"no node of the cluster answered within {timeout:g} s — {tried}"
         if self._until < self.deadline:
             message = (
-                f"no node of the cluster listens — {tried}; check the address, and that a node runs there "
-                "(client.connect-timeout says how long to try)"
+                f"no node of the cluster accepts connections — {tried}; check the address, and that a node is "
+                "running there (client.connect-timeout sets how long to try)"
             )
         return ClusterUnreachableError(message, attempts=self._errors)

@@ -1,11 +1,11 @@
-"""What can go wrong between a client and a cluster, beside the errors of `firesteel.errors`.
+"""Errors between a client and a cluster, in addition to those of `firesteel.errors`.
 
 FiresteelError
 ├── ClusterError                  a node answered with an error that has no name of its own
 │   └── ClusterUnreachableError   no node answered in time; names the addresses and the last error of each
 ├── JobFailedError                the job has ended FAILED
 ├── JobCanceledError              the job has ended CANCELED
-└── JobTimeoutError               the caller's patience ended before the job did; the job goes on
+└── JobTimeoutError               the caller's timeout was over before the job was; the job continues
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from firesteel.types import JobID
 
 
 class ClusterError(FiresteelError):
-    """A node answered, but not with what was asked for."""
+    """A node answered with an error."""
 
     def __init__(self, message: str, *, status: int | None = None, messages: Sequence[str] = ()) -> None:
         self.status = status
-        """Of the HTTP answer, where there was one."""
+        """The status of the HTTP answer, if there was one."""
         self.messages = tuple(messages)
-        """What the node said, an entry an error."""
+        """The node's error messages."""
         super().__init__(message)
 
 
 class DashboardNotServedError(ClusterError):
-    """The node has no files of a dashboard."""
+    """The node has no dashboard files to serve."""
 
 
 class ClusterUnreachableError(ClusterError):
@@ -47,7 +47,7 @@ class JobFailedError(FiresteelError):
     def __init__(self, job_id: JobID, name: str, failure: Failure | None) -> None:
         self.job_id = job_id
         self.failure = failure
-        """None when the cluster knows that it failed and no more."""
+        """None when the cluster knows only that it failed."""
         text = f"job {_named(job_id, name)} failed"
         if failure is not None:
             text += f": {failure}"
@@ -65,7 +65,7 @@ class JobCanceledError(FiresteelError):
 
 
 class JobTimeoutError(FiresteelError, TimeoutError):
-    """The caller did not want to wait any longer. Whatever it waited for goes on."""
+    """The caller's timeout is over. What it waited for continues."""
 
     def __init__(self, job_id: JobID | None, message: str) -> None:
         self.job_id = job_id

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, events out. No I/O here."""
+"""The parser of server-sent events: bytes in, events out. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ServerSentEvent:
 
 
 class EventParser:
-    """Feed it what arrives, cut anywhere; it gives the events that are complete.
+    """A parser that is fed with bytes, cut anywhere, and returns the events that are complete.
 
-    What the stream ends in the middle of is not an event, as the specification of event streams has it.
+    An event that the stream breaks off in is dropped, as the specification of event streams says.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class EventParser:
             case "id" if "\0" not in value:
                 self._id = value
             case _:
-                pass  # a comment, or a field that nobody has defined
+                pass  # a comment, or an undefined field
         return None
 
     def _dispatch(self) -> ServerSentEvent | None:
@@ -87,28 +87,28 @@ class JobEvent:
     at: float
     """Seconds since 1970, by the clock of the cluster."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """All that the event says."""
+    """The whole content of the event."""
 
     @property
     def status(self) -> JobStatus | None:
-        """Of a `snapshot` or `state` event: where the job stands."""
+        """The state of the job, in a `snapshot` or `state` event."""
         return status_of(self.data["status"]) if "status" in self.data else None
 
     @property
     def failure(self) -> Failure | None:
-        """Of a `state` event that tells one."""
+        """The failure that a `state` event carries, if it does."""
         return failure_of(self.data.get("failure"))
 
     @property
     def final(self) -> bool:
-        """No event of this job follows."""
+        """Whether this is the last event of its job."""
         return self.kind == "state" and self.status is not None and self.status.terminal
 
     @property
     def result(self) -> JobResult | None:
-        """Of a final event: how the job ended. None of other events, and where it does not tell the whole of it.
+        """How the job ended, if this is a final event that tells all of it.
 
-        A savepoint of a stream that was stopped is taken after the end, and so it is not in the event.
+        The savepoint of a stream that was stopped is taken after its end, so it is not in the event.
         """
         summary = self.data.get("result") if self.final else None
         if not isinstance(summary, Mapping) or (summary.get("stopped") and not summary.get("savepoint")):
@@ -118,13 +118,13 @@ class JobEvent:
 
 
 def job_event(event: ServerSentEvent) -> JobEvent:
-    """Raises ClusterError for an event that no node of ours would send."""
+    """Read an event. Raises ClusterError for one that no Firesteel node would send."""
     try:
         data = json.loads(event.data)
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise ClusterError(f"the event stream holds something that is not an event: {event.data[:200]!r}")
+        raise ClusterError(f"invalid event in the event stream: {event.data[:200]!r}")
     at = data.get("at")
     job_id = data.get("job_id")
     return JobEvent(event.kind, JobID(job_id) if job_id else None, float(at) if at is not None else 0.0, data)

@@ -1,4 +1,4 @@
-"""Having leadership given to another node, and seeing that it was."""
+"""Handing leadership over to another node, and checking that it took over."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class HandOver:
     """Address of the node that led."""
     after: str
     epoch: int
-    """Of the new leadership."""
+    """The epoch of the new leadership."""
     seconds: float
-    """From the wish until the new leader served."""
+    """Seconds from the request until the new leader served."""
 
 
 async def hand_over(caller: ClusterCaller, *, force: bool, patience: float) -> HandOver:
@@ -39,7 +39,7 @@ async def hand_over(caller: ClusterCaller, *, force: bool, patience: float) -> H
     seconds = time.monotonic() - began
     if after.leader == before.leader:
         raise ClusterError(
-            f"nobody took over from {before.leader}, which leads again as epoch {after.epoch}; are other nodes running?"
+            f"no other node took over from {before.leader}, which leads again in epoch {after.epoch}; is one running?"
         )
     assert before.leader is not None
     assert after.leader is not None
@@ -55,5 +55,5 @@ async def _led(caller: ClusterCaller, epoch: int, deadline: float) -> ClusterSta
             return status
         if left <= 0:
             why = f": {status.reason}" if status.reason else ""
-            raise ClusterUnreachableError(f"no node leads{why}; `firesteel cluster status` tells more")
+            raise ClusterUnreachableError(f"no node leads{why}; `firesteel cluster status` shows more")
         await caller.pause(_LOOK_SECONDS)

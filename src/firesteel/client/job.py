@@ -1,4 +1,4 @@
-"""One job of a cluster: asking about it, waiting for it, ending it."""
+"""Clients of one job: they ask about it, wait for it and end it."""
 
 # ruff: noqa: ASYNC109 - the blocking twin has the same parameters, and no event loop that could interrupt it
 
@@ -30,11 +30,11 @@ from firesteel.types import JobID
 
 _POLLS = Backoff(0.02, 0.25)
 _OPEN_SECONDS = 5.0
-"""For opening an event stream while there is another way to find out."""
+"""How long to try to open an event stream while there is another way to find out."""
 
 
 class AsyncJobClient:
-    """A job, by its id. Making one asks nothing of the cluster."""
+    """A job, by its id. Making one sends no request."""
 
     def __init__(self, caller: ClusterCaller, job_id: JobID) -> None:
         self._caller = caller
@@ -51,21 +51,21 @@ class AsyncJobClient:
         return _mapping(await self._caller.json(of_job(self.job_id, "/execution-graph")), "the execution graph")
 
     async def exceptions(self) -> tuple[JobException, ...]:
-        """What went wrong so far, newest first."""
+        """The failures so far, newest first."""
         return JobException.all_of(await self._caller.json(of_job(self.job_id, "/exceptions")))
 
     async def lineage(self) -> dict[str, Any]:
-        """What the job reads and writes, with columns where they are known."""
+        """The inputs and outputs of the job, with columns where they are known."""
         return _mapping(await self._caller.json(of_job(self.job_id, "/lineage")), "the lineage")
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
     async def wait(self, timeout: float | None = None) -> JobResult:
-        """How the job ended, whichever way that is. Waits across failovers.
+        """Wait for the end of the job, across failovers, and return how it ended.
 
         Raises:
-            JobTimeoutError: it has not ended within `timeout` seconds; it goes on.
-            ClusterUnreachableError: no node answered for as long as the client is ready to wait for one.
+            JobTimeoutError: it has not ended within `timeout` seconds; it continues.
+            ClusterUnreachableError: no node answered within the client's timeout.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         for pause in _POLLS.delays():
@@ -83,11 +83,11 @@ class AsyncJobClient:
             if deadline is not None and deadline - time.monotonic() < pause:
                 break
             await self._caller.pause(pause)
-        message = f"job {self.job_id} is {status.value} after {timeout:g} s of waiting; it goes on"
+        message = f"job {self.job_id} is {status.value} after {timeout:g} s of waiting; it continues"
         raise JobTimeoutError(self.job_id, message)
 
     async def result(self, timeout: float | None = None) -> JobResult:
-        """As `wait`, for those who only want to go on when the job has FINISHED.
+        """Wait as `wait` does, for callers that continue only when the job has FINISHED.
 
         Raises JobFailedError or JobCanceledError when it ended otherwise.
         """
@@ -100,9 +100,9 @@ class AsyncJobClient:
         return result
 
     async def events(self, *, logs: bool = False) -> AsyncGenerator[JobEvent, None]:
-        """What happens to the job, from a snapshot of now to its final state.
+        """The events of the job, from a snapshot of its current state to its final state.
 
-        When the stream breaks it is opened again, at another node if need be, and begins with a new snapshot.
+        When the stream breaks it is opened again, at another node if necessary, and begins with a new snapshot.
 
         Args:
             logs: also what the running attempt writes, as `log` events, the last lines from before first. They come again
@@ -118,11 +118,11 @@ class AsyncJobClient:
         try:
             return await self._status(left)
         except ClusterUnreachableError as error:
-            message = f"nothing could be found out about job {self.job_id} in the time that was left: {error}"
+            message = f"could not get the state of job {self.job_id} in the time that was left: {error}"
             raise JobTimeoutError(self.job_id, message) from error
 
     async def _last_heard(self, deadline: float | None) -> JobEvent | None:
-        """Listen until the job ends, the stream is of no use, or the deadline comes near; what was last heard of its state."""
+        """Listen until the job ends, the stream fails, or the deadline comes near. Returns the last known state."""
         last = None
         patience = min(_OPEN_SECONDS, self._caller.timeout)
         try:
@@ -145,12 +145,12 @@ class AsyncJobClient:
     # -- wishes -----------------------------------------------------------------------------------------------------
 
     async def cancel(self, *, keep_checkpoint: bool | None = None) -> None:
-        """Returns once the wish is durable: the job is stopped soon and never runs again. `wait` tells when.
+        """Cancel the job. Returns once that is durable: the job ends soon and never runs again. `wait` tells when.
 
         Args:
-            keep_checkpoint: whether the checkpoint of a stream is kept, to go on from; by default as the cluster is configured.
+            keep_checkpoint: whether to keep the checkpoint of a stream, to resume from; by default as configured.
 
-        Raises JobStateError when it has ended another way already.
+        Raises JobStateError when it has already ended in another way.
         """
         query = {"mode": "cancel"}
         if keep_checkpoint is not None:
@@ -160,21 +160,21 @@ class AsyncJobClient:
     async def stop(
         self, target: str | None = None, *, savepoint: bool = True, timeout: float | None = None
     ) -> str | None:
-        """Let a streaming job end after the batch that it is at; gives the location of the savepoint.
+        """Stop a streaming job after its current batch, and return the location of the savepoint.
 
         Args:
             target: directory for the savepoint; by default that of the cluster.
-            savepoint: False takes none; what is given then is the job's checkpoint, or None where it has none.
+            savepoint: False takes none; then the location is that of the job's checkpoint, or None where it has none.
             timeout: how long to wait for it; it goes on after that.
 
-        Raises SavepointError when it did not work: the job may still run.
+        Raises SavepointError when that failed; the job may still run.
         """
         wish = {"targetDirectory": target, "drain": False, "savepoint": savepoint}
         outcome = await carry_out(self._caller, self.job_id, STOP, wish, patience=timeout)
         return outcome.get("location") or None
 
     async def savepoint(self, target: str | None = None, *, cancel: bool = False, timeout: float | None = None) -> str:
-        """Take a savepoint of a running streaming job; gives its location.
+        """Take a savepoint of a running streaming job, and return its location.
 
         Args:
             target: directory for it; by default that of the cluster.
@@ -188,13 +188,13 @@ class AsyncJobClient:
         return Answer(outcome, "the savepoint").text("location")
 
     async def checkpoint(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Wait until everything that was read up to now is committed; says up to which batch."""
+        """Wait until everything that was read so far is committed, and return the last batch of it."""
         return await carry_out(
             self._caller, self.job_id, CHECKPOINT, {"checkpointType": "CONFIGURED"}, patience=timeout
         )
 
     async def heartbeat(self) -> None:
-        """Say that somebody still wants this job, which was submitted with a `client_heartbeat_timeout`."""
+        """Keep a job alive that was submitted with a `client_heartbeat_timeout`."""
         told = {"expiredTimestamp": round(time.time() * 1000)}
         await self._caller.call(
             with_json("PATCH", f"/jobs/{self.job_id}/clientHeartbeat", told, missing=JobNotFoundError)
@@ -208,7 +208,7 @@ class AsyncJobClient:
     # -- logs -------------------------------------------------------------------------------------------------------
 
     async def attempts(self) -> tuple[AttemptInfo, ...]:
-        """The attempts of which something is kept, the first one first, with the logs that there are."""
+        """The attempts that are still kept, oldest first, with their logs."""
         return AttemptInfo.all_of(await self._caller.json(of_job(self.job_id, "/attempts")))
 
     async def logs(self, name: str = "stdout", *, attempt: int | None = None, tail: int | None = None) -> str:
@@ -217,7 +217,7 @@ class AsyncJobClient:
         Args:
             name: `stdout`, `stderr`, `events` or `jvm`.
             attempt: which one; the last by default.
-            tail: that many lines from the end only.
+            tail: return only this many lines from the end.
         """
         answer = await self._caller.call(self._log_request(name, attempt, tail))
         return answer.body.decode("utf-8", "replace")
@@ -240,7 +240,7 @@ class AsyncJobClient:
 
 
 class JobClient:
-    """A job, by its id. As AsyncJobClient, and each call blocks until it is done."""
+    """A job, by its id. The blocking twin of AsyncJobClient."""
 
     def __init__(self, job: AsyncJobClient) -> None:
         self._job = job
@@ -320,5 +320,5 @@ class JobClient:
 
 def _mapping(data: object, what: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
-        raise ClusterError(f"{what} is not a JSON object; is the address that of a Firesteel node?")
+        raise ClusterError(f"{what} is not a JSON object; is there a Firesteel node at this address?")
     return dict(data)

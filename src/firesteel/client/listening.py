@@ -1,4 +1,4 @@
-"""Event streams: one as long as it lasts, and one that is opened again whenever it breaks."""
+"""Event streams: one for as long as it lasts, and one that is opened again whenever it breaks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ async def listen(
 
     Args:
         patience: how long to try to open it.
-        on_sign: called whenever anything arrives, and be it a comment.
+        on_sign: called whenever anything arrives, even a comment.
     """
     answer = await caller.open(request, patience=patience)
     try:
         kind = answer.headers.get("content-type", "")
         if not kind.startswith(_STREAM) or answer.chunks is None:
-            raise ClusterError(f"GET {request.path} was answered with {kind or 'nothing'} and not with an event stream")
+            raise ClusterError(f"GET {request.path} was answered with {kind or 'nothing'}, not with an event stream")
         parser = EventParser()
         async for chunk in answer.chunks:
             on_sign()
@@ -44,12 +44,12 @@ async def listen(
 
 
 async def follow(caller: ClusterCaller, request: Request, *, ends: bool) -> AsyncGenerator[JobEvent, None]:
-    """Events for as long as there are any, whichever node tells them.
+    """Events for as long as there are any, from whichever node sends them.
 
     With `ends` the stream is that of one job: it is over after the final event, and what happened while no stream was open is
     in the snapshot with which each one begins. Without, a `lost` event says that something may have happened meanwhile.
 
-    Raises ClusterUnreachableError when no node tells anything for as long as the caller is ready to wait.
+    Raises ClusterUnreachableError when no node sends anything within the caller's timeout.
     """
     pauses = PAUSES.delays()
     trouble = "the stream ended at once"
@@ -72,7 +72,7 @@ async def follow(caller: ClusterCaller, request: Request, *, ends: bool) -> Asyn
             trouble = str(error)
         if silent_since is not None and time.monotonic() - silent_since > caller.timeout:
             raise ClusterUnreachableError(
-                f"no node told anything on {request.path} for {time.monotonic() - silent_since:.0f} s — "
+                f"no node sent anything on {request.path} for {time.monotonic() - silent_since:.0f} s — "
                 f"{', '.join(caller.addresses)}: {trouble}"
             )
         await caller.pause(next(pauses))

@@ -1,6 +1,6 @@
-"""What a cluster says, as values. Times are seconds since 1970, durations seconds, whatever the wire has.
+"""The answers of a cluster, as values. Times are seconds since 1970 and durations seconds, whatever the wire has.
 
-Fields that a newer node adds are left out; a field that an answer lacks is a ClusterError and never a KeyError.
+Fields that a newer node adds are ignored; a field that an answer lacks is a ClusterError and never a KeyError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Answer:
 
     def __init__(self, data: object, what: str) -> None:
         if not isinstance(data, Mapping):
-            raise ClusterError(f"{what} is not a JSON object; is the address that of a Firesteel node?")
+            raise ClusterError(f"{what} is not a JSON object; is there a Firesteel node at this address?")
         self._data: Mapping[str, Any] = data
         self._what = what
 
@@ -53,7 +53,7 @@ class Answer:
         return self._data.get(key)
 
     def _lacks(self, key: str) -> ClusterError:
-        return ClusterError(f"{self._what} lacks a proper '{key}'; is the address that of a Firesteel node?")
+        return ClusterError(f"{self._what} lacks a valid '{key}'; is there a Firesteel node at this address?")
 
 
 def status_of(value: object) -> JobStatus:
@@ -86,7 +86,7 @@ class JobSummary:
     ended_at: float | None
     duration: float
     changed_at: float
-    """When it entered the state that it is in."""
+    """When it entered its current state."""
 
     @staticmethod
     def of(row: Answer) -> JobSummary:
@@ -115,7 +115,7 @@ class HistoryPage:
 
     jobs: tuple[JobSummary, ...]
     next: int | None
-    """Give it as `before` for the page after this one; None on the last."""
+    """The `before` of the next page; None on the last one."""
 
     @staticmethod
     def of(data: object) -> HistoryPage:
@@ -125,7 +125,7 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOverview:
-    """How much runs, and on how much."""
+    """The numbers of jobs, slots and engines."""
 
     engines: int
     slots: int
@@ -157,7 +157,7 @@ class EngineInfo:
     master: str
     memory: str
     cores: int
-    """0 when that is not known."""
+    """0 when unknown."""
     slots: int
     free: int
     state: str
@@ -165,7 +165,7 @@ class EngineInfo:
     """When it was started; 0 for one that was attached."""
     address: str
     foreign: bool
-    """Started by somebody else, who stops it."""
+    """Whether Firesteel only attached to it, and so will not stop it."""
 
     @staticmethod
     def all_of(data: object) -> tuple[EngineInfo, ...]:
@@ -219,7 +219,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the cluster takes the caller for."""
+    """The caller's identity, as the cluster sees it."""
 
     name: str
     role: str
@@ -240,12 +240,12 @@ class ClusterStatus:
     epoch: int | None
     high_availability: Any
     node: Mapping[str, Any] = field(default_factory=dict)
-    """What the node that answered tells of itself."""
+    """What the node that answered says about itself."""
     degraded: bool = False
-    """No leader is known to that node; running jobs go on, and nothing else happens until there is one."""
+    """Whether that node knows of no leader; running jobs continue, and nothing else happens until there is one."""
     reason: str | None = None
     since: float | None = None
-    """Of a degraded one; seconds since 1970."""
+    """Since when it is degraded, in seconds since 1970."""
     last_leader: str | None = None
 
     @staticmethod
@@ -268,7 +268,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job ended, for good."""
+    """The final result of a job."""
 
     job_id: JobID
     name: str
@@ -281,12 +281,12 @@ class JobResult:
     attempts: int
     restarts: int
     stopped: bool = False
-    """It was asked to stop, and did after the batch that it was at."""
+    """Whether it was asked to stop, and did so after its current batch."""
     streaming: bool = False
     checkpoint: str = ""
-    """Where the checkpoint of a stream is kept: `resume` goes on from it. Empty when it is not kept."""
+    """Where the checkpoint of a stream is kept, from which `resume` continues. Empty when it is not kept."""
     savepoint: str = ""
-    """The last savepoint of the job that there is; empty when there is none."""
+    """The last savepoint of the job; empty when there is none."""
 
     @property
     def resumable(self) -> bool:
@@ -294,7 +294,7 @@ class JobResult:
 
     @staticmethod
     def of(details: object) -> JobResult:
-        """From the execution graph of an ended job, or its final event."""
+        """Read it from the execution graph of an ended job, or from its final event."""
         a = Answer(details, "the result of the job")
         submitted, ended = a.number("submitted_at"), a.number("ended_at")
         return JobResult(
@@ -320,7 +320,7 @@ class JobException:
 
     name: str
     text: str
-    """With the traceback."""
+    """The message with its traceback."""
     at: float
     task: str | None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -351,7 +351,7 @@ class LogInfo:
 
 @dataclass(frozen=True, slots=True)
 class AttemptInfo:
-    """One try at running a job, and what is kept of it."""
+    """One attempt at running a job, and what is kept of it."""
 
     number: int
     logs: tuple[LogInfo, ...]

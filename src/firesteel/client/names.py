@@ -12,7 +12,7 @@ _REFUSED = re.compile(r"[^A-Za-z0-9._+-]")
 
 
 def acceptable_name(name: str) -> str:
-    """`name`, or what is nearest to it among the names that a cluster accepts for an uploaded file. Idempotent."""
+    """`name`, changed as little as possible into one that a cluster accepts for an uploaded file. Idempotent."""
     plain = "".join(_plain(name))
     plain = re.sub(r"\.{2,}", ".", plain).rstrip(".").lstrip("._+-")
     stem, suffix = os.path.splitext(plain)

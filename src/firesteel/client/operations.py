@@ -1,4 +1,4 @@
-"""Savepoints, stops, checkpoints and disposals: triggered under an id that the client chooses, then asked about.
+"""Savepoints, stops, checkpoints and disposals. They are triggered under an id that the client chooses, then polled.
 
 Because of that id a trigger whose answer was lost can be sent again, and whichever node leads by then knows what became of it.
 """
@@ -44,7 +44,7 @@ async def carry_out(
     *,
     patience: float | None = None,
 ) -> dict[str, Any]:
-    """Trigger, wait, and give what came of it. Raises as `outcome_of`."""
+    """Trigger an operation, wait for its end, and return its outcome. Raises as `outcome_of` does."""
     begun = time.monotonic()
     trigger_id = await trigger(caller, job_id, operation, wish)
     left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
@@ -58,7 +58,7 @@ async def trigger(
     wish: Mapping[str, Any],
     trigger_id: str | None = None,
 ) -> str:
-    """Have an operation begun; gives the id under which it can be asked for. Under the same id it is begun once."""
+    """Begin an operation, and return the id under which to ask for it. Under the same id it is begun once."""
     content = {**wish, "triggerId": trigger_id or new_job_id()}
     request = with_json("POST", operation.trigger.format(job_id=job_id), content, missing=JobNotFoundError)
     # A node that does not take our id gives one of its own.
@@ -82,7 +82,9 @@ async def outcome_of(
             break
         if deadline is not None and time.monotonic() + pause > deadline:
             of = f" of job {job_id}" if job_id else ""
-            raise JobTimeoutError(job_id, f"the {operation.name}{of} was not done after {patience:g} s; it goes on")
+            raise JobTimeoutError(
+                job_id, f"the {operation.name}{of} was not complete after {patience:g} s; it continues"
+            )
         await caller.pause(pause)
     outcome = told.mapping("operation")
     cause = outcome.get("failure-cause") or outcome.get("failureCause")
@@ -92,7 +94,7 @@ async def outcome_of(
 
 
 def _text(cause: object) -> str:
-    """What a failure says, without the name of its class and the stack of the node."""
+    """The message of a failure, without the name of its class and the node's stack trace."""
     if not isinstance(cause, Mapping):
         return str(cause)
     said = str(cause.get("stack-trace") or cause.get("class") or "it failed")

@@ -1,4 +1,4 @@
-"""Requests as values, and what an error answer to one means. No I/O here."""
+"""Requests as values, and the errors that answers stand for. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from firesteel.errors import (
 from firesteel.types import JobID
 
 RETRIED = frozenset({429, 502, 503, 504})
-"""Answers that another moment, or another node, may change. No other 4xx is ever repeated."""
+"""Answers that may change later, or at another node. No other 4xx is ever repeated."""
 _LONGEST_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask. Sending it twice must be the same as sending it once, unless it says `once`."""
+    """A request. Sending it twice must be the same as sending it once, unless it is marked `once`."""
 
     method: str
     path: str
-    """Below the address of a node; quoted."""
+    """The path below the address of a node; quoted."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | Path | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     missing: type[FiresteelError] = ClusterError
-    """What 404 means."""
+    """The error that 404 stands for."""
     conflict: type[FiresteelError] = JobStateError
-    """What 409 means."""
+    """The error that 409 stands for."""
     once: bool = False
-    """Not to be sent again when it may have arrived."""
+    """Whether it must not be sent again once it may have arrived."""
 
     @property
     def target(self) -> str:
@@ -60,11 +60,11 @@ def of_job(job_id: JobID, below: str = "", query: Mapping[str, str] | None = Non
 
 
 def as_json(content: object) -> bytes:
-    """Raises InvalidRequestError for what is not JSON."""
+    """Encode the body. Raises InvalidRequestError for values that JSON does not have."""
     try:
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        problem = Problem(f"what is to be sent cannot be written as JSON: {error}", "use plain values")
+        problem = Problem(f"the request cannot be written as JSON: {error}", "use plain values")
         raise InvalidRequestError([problem]) from None
 
 
@@ -90,29 +90,29 @@ def segment(text: str) -> str:
 
 
 def error_of(request: Request, status: int, headers: Mapping[str, str], body: bytes) -> FiresteelError:
-    """The error that an answer which is no success stands for."""
+    """The error that an unsuccessful answer stands for."""
     messages = _messages(body)
     text = "; ".join(messages)
     match status:
         case 400:
             return InvalidRequestError([Problem(m) for m in messages] or [Problem(f"{_called(request)} was refused")])
         case 401:
-            return UnauthenticatedError(text or "the cluster does not know who is asking — give a token (client.token)")
+            return UnauthenticatedError(text or "authentication required — set client.token")
         case 403:
             return ForbiddenError(text or f"{_called(request)} is not allowed with these credentials")
         case 404 if request.missing is not ClusterError:
-            return request.missing(text or f"{_called(request)}: there is no such thing")
+            return request.missing(text or f"{_called(request)}: not found")
         case 409:
-            return request.conflict(text or f"{_called(request)}: not in the state that it is in")
+            return request.conflict(text or f"{_called(request)}: not possible in its current state")
         case 413:
             return TooLargeError(text or f"{_called(request)}: too large")
         case 429:
             return RateLimitedError(text or "too many requests", retry_after(headers) or 1.0)
         case _ if 300 <= status < 400:
-            # Followed, it would show the credentials to whoever the answer names (S32).
+            # Following it would show the credentials to any address that the answer names (S32).
             message = (
                 f"{_called(request)} was answered with a redirect to {_shown(headers.get('location', 'nowhere'))}, "
-                "which is not followed — if you trust that address, give it as client.addresses"
+                "which is not followed — if you trust that address, set client.addresses to it"
             )
             return ClusterError(message, status=status)
     said = text or _shown(body.decode("utf-8", "replace").strip()) or "nothing more"
@@ -120,7 +120,7 @@ def error_of(request: Request, status: int, headers: Mapping[str, str], body: by
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """The pause in seconds that an answer asks for; 0 when it asks for none, or in words that we do not read."""
+    """The pause in seconds that an answer asks for; 0 when it asks for none, or in a form that we do not read."""
     try:
         seconds = float(headers.get("retry-after", "0"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Interactive sessions: a job that holds a Spark session for somebody who types, found again by its name."""
+"""Interactive sessions: a job that holds a Spark session for a notebook or shell, and is found again by its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenSession:
     remote: str
     """A Spark Connect URL with a credential in it."""
     found: bool
-    """It was there already, with all that was made in it."""
+    """Whether the session existed already, with everything that was made in it."""
 
 
 def session_graph(name: str, idle_timeout: str, settings: Mapping[str, str]) -> JobGraph:
@@ -46,10 +46,10 @@ def open_session(
     anew: bool = False,
     waiting: Callable[[JobStatus], None] = lambda status: None,
 ) -> OpenSession:
-    """The caller's session of the graph's name, else a new one. Returns once it can be used.
+    """Open the caller's session of the graph's name, or else a new one. Returns once it can be used.
 
     Args:
-        anew: Do not look for one that is there.
+        anew: Do not look for an existing one.
         waiting: Called with each state that the job enters before it runs.
 
     Raises:
@@ -74,7 +74,7 @@ def open_session(
 
 
 def _address(job: JobClient) -> str:
-    """A job is RUNNING a moment before its driver has been told what to do."""
+    """Wait for the session: a job is RUNNING a moment before its driver knows what to do."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -86,7 +86,7 @@ def _address(job: JobClient) -> str:
 
 
 def find_session(cluster: ClusterClient, name: str) -> JobClient | None:
-    """The newest session of this name that the caller has and that runs."""
+    """The caller's newest running session of this name."""
     me = cluster.whoami()
     mine = me.name if me.owner == EVERYBODY else me.owner
     rows = [row for row in cluster.jobs() if row.name == name and row.status is JobStatus.RUNNING]

@@ -1,7 +1,7 @@
 """Sending one request to one address, in two ways: on the event loop, and blocking.
 
-Everything above is written once, as coroutines over a Transport. Those of BlockingTransport never suspend: they do their work
-in place, so that `run` carries a coroutine through from beginning to end without any event loop or thread.
+The layers above are written once, as coroutines over a Transport. Those of BlockingTransport never suspend: they do
+their work in place, so that `run` carries a coroutine through from beginning to end without any event loop or thread.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class UnansweredError(ClusterError):
         self, message: str, *, sent: bool, late: bool = False, hopeless: bool = False, refused: bool = False
     ) -> None:
         self.sent = sent
-        """The request may have arrived."""
+        """Whether the request may have arrived."""
         self.refused = refused
-        """There was no connection, and none is to be expected soon: nobody listens, or there is no such host."""
+        """Whether there was no connection and none is likely soon: no process listens, or there is no such host."""
         self.late = late
-        """It may yet come, but was not waited for."""
+        """Whether the answer may still come after the time that it had."""
         self.hopeless = hopeless
-        """Trying again cannot help."""
+        """Whether trying again cannot help."""
         super().__init__(message)
 
 
@@ -52,7 +52,7 @@ class Outgoing:
     body: bytes | Path | None
     connect_timeout: float
     read_timeout: float
-    """For each single wait for data, not for the whole."""
+    """The time for each single wait for data, not for the whole."""
 
 
 async def _nothing() -> None:
@@ -61,7 +61,7 @@ async def _nothing() -> None:
 
 @dataclass(slots=True)
 class Answered:
-    """An answer: the whole body, or, of one that was opened as a stream and is a success, its chunks as they come."""
+    """An answer with its whole body, or with its chunks as they come if it is a success that was opened as a stream."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,24 +76,24 @@ class Answered:
 
 class Transport(Protocol):
     async def send(self, outgoing: Outgoing) -> Answered:
-        """Raises UnansweredError."""
+        """Send a request. Raises UnansweredError."""
         ...
 
     async def open(self, outgoing: Outgoing) -> Answered:
-        """As `send`, but gives the chunks of a success, which the caller closes. They raise UnansweredError too."""
+        """Send a request; a success has chunks, which the caller closes. They raise UnansweredError too."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Carry out something that reads files."""
+        """Call a function that reads files."""
         ...
 
     async def close(self) -> None: ...
 
 
 class AsyncTransport:
-    """On the event loop of whoever calls."""
+    """A transport on the caller's event loop."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._http = httpx.AsyncClient(**settings)
@@ -127,7 +127,7 @@ class AsyncTransport:
 
 
 class BlockingTransport:
-    """In place. Several threads may share it."""
+    """A transport that blocks. Several threads may share it."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._http = httpx.Client(**settings)
@@ -170,7 +170,7 @@ class BlockingTransport:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Carry out a coroutine over a BlockingTransport."""
+    """Run a coroutine over a BlockingTransport."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -194,7 +194,7 @@ def iterate(source: AsyncGenerator[T, None]) -> Iterator[T]:
 
 
 def settings_of(addresses: tuple[str, ...], *, ca: Path | None, certificate: Path | None) -> dict[str, Any]:
-    """How an httpx client is to be made for these addresses."""
+    """The arguments of an httpx client for these addresses."""
     # Requests to this machine, and the tokens in them, go through no proxy, whatever the environment says.
     direct = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]", *filter(stays_here, addresses)))
     return {
@@ -208,21 +208,19 @@ def settings_of(addresses: tuple[str, ...], *, ca: Path | None, certificate: Pat
 
 def _trust(addresses: tuple[str, ...], ca: Path | None, certificate: Path | None) -> ssl.SSLContext:
     if ca is None and certificate is None and not any(a.startswith("https:") for a in addresses):
-        # Reading the authorities takes longer than a request. This context trusts nobody.
+        # Reading the authorities takes longer than a request. This context trusts none.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
-        problem = Problem(
-            f"the authorities in '{ca}' cannot be read: {error}", "name a PEM file", field="client.ssl.ca"
-        )
+        problem = Problem(f"cannot read the authorities in '{ca}': {error}", "give a PEM file", field="client.ssl.ca")
         raise InvalidConfigError([problem]) from None
     if certificate is not None:
         try:
             context.load_cert_chain(certificate)
         except (OSError, ssl.SSLError) as error:
-            message = f"the certificate in '{certificate}' cannot be used: {error}"
-            fix = "name a PEM file that holds a certificate and its key"
+            message = f"cannot use the certificate in '{certificate}': {error}"
+            fix = "give a PEM file with a certificate and its key"
             raise InvalidConfigError([Problem(message, fix, field="client.ssl.certificate")]) from None
     return context
 
@@ -274,13 +272,13 @@ def _unanswered(error: httpx.HTTPError) -> UnansweredError:
     hopeless = isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError)
     late = isinstance(error, httpx.TimeoutException)
     text = str(error) or type(error).__name__
-    if (refused := _certificate_error(error)) is not None:
+    if (distrust := _certificate_error(error)) is not None:
         hopeless = True
-        text = f"its certificate is not trusted ({refused}) — name the authority that signed it: client.ssl.ca"
+        text = f"its certificate is not trusted ({distrust}) — set client.ssl.ca to the authority that signed it"
     elif late:
         text = "no connection in time" if never_sent else "no answer in time"
-    nobody = isinstance(error, httpx.ConnectError)
-    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless, refused=nobody)
+    refused = isinstance(error, httpx.ConnectError)
+    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless, refused=refused)
 
 
 def _certificate_error(error: BaseException | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Configuration: options declared once, read from a file, the environment and -D, each value with its origin."""
+"""The configuration: options are declared once and read from a file, the environment and -D, with their origin."""
 
 from firesteel.config.loader import Configuration, Row, is_option, known_keys, load_configuration
 from firesteel.config.sections import (

@@ -1,4 +1,4 @@
-"""Which settings two processes have in common, told without telling the settings."""
+"""Fingerprints of settings: two processes can compare their settings without revealing them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firesteel.config.loader import Configuration, attribute_of
 from firesteel.config.sections import OPTIONS
 
 _OF_CLIENTS = ("client.", "local-cluster.", "rest.port")
-"""Settings that do not say what a cluster is, only how one talks to it."""
+"""Settings that do not belong to a cluster, only to the way clients talk to it."""
 
 
 def fingerprint(configuration: Configuration) -> dict[str, str]:
@@ -25,7 +25,7 @@ def fingerprint(configuration: Configuration) -> dict[str, str]:
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """The keys that are not set alike."""
+    """The keys whose values differ."""
     return sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
 
 

@@ -1,4 +1,4 @@
-"""The options of high availability: who leads, and where the cluster keeps what must survive its own death."""
+"""The options of high availability: how a leader is elected, and where the cluster keeps what must survive it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HaType(StrEnum):
 
 
 def _parse_backend(text: str, _: PathBase) -> str:
-    """A word of HaType, or a factory as `package.module:name`; Flink's spelling without a colon is taken as well."""
+    """A word of HaType, or a factory as `package.module:name`; Flink's spelling without a colon is accepted as well."""
     if text.lower() in {*HaType}:
         return HaType(text.lower())
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*", text):
@@ -32,27 +32,29 @@ Backend = Annotated[
     ValueKind(
         "backend",
         "a backend",
-        f"write one of {', '.join(HaType)}, or the factory of one of your own as package.module:name",
+        f"write one of {', '.join(HaType)}, or the factory of your own backend as package.module:name",
         _parse_backend,
     ),
 ]
 
 
 class HighAvailabilityOptions(Section, prefix="high-availability"):
-    """Who leads, and where the cluster keeps what must survive its own death."""
+    """How a leader is elected, and where the cluster keeps what must survive it."""
 
     type: Backend = option(
         default=HaType.SQL,
         description=(
-            "`sql` keeps graphs, results and leadership in a database, `zookeeper` and `kubernetes` in what those are, `none` "
-            "in memory, where a restart forgets every job; anything else is the factory of a backend of your own, as "
-            "`package.module:name`."
+            "Where graphs, results and leadership are kept: `sql` in a database, `zookeeper` and `kubernetes` in these "
+            "systems, `none` in memory, so that a restart forgets every job; anything else is the factory of your own "
+            "backend, as `package.module:name`."
         ),
         since="0.1",
     )
     cluster_id: str = option(
         default="default",
-        description="Nodes of one cluster share it; clusters that share a database differ in it.",
+        description=(
+            "Name of the cluster: all its nodes have the same, and clusters that share a database have different ones."
+        ),
         since="0.1",
     )
     sql_url: str | None = option(
@@ -69,20 +71,22 @@ class HighAvailabilityOptions(Section, prefix="high-availability"):
     lease_duration: PositiveDuration = option(
         default=10.0,
         description=(
-            "How long a leader that is not heard of keeps its leadership; one whose process is gone from this host is "
+            "How long a leader that has gone silent keeps its leadership; one whose process on this host is gone is "
             "replaced at once."
         ),
         since="0.1",
     )
     poll_interval: PositiveDuration = option(
         default=2.0,
-        description="How often the leader looks for job graphs that somebody else added to or removed from the store.",
+        description="How often the leader looks for job graphs that were added to or removed from the store by others.",
         since="0.1",
     )
     retry_initial_backoff: PositiveDuration = option(
         key="retry.initial-backoff",
         default=0.05,
-        description="First pause before a store operation that failed in passing is tried again; it doubles each time.",
+        description=(
+            "First pause before a store operation that failed temporarily is tried again; it doubles each time."
+        ),
         since="0.1",
     )
     retry_max_backoff: PositiveDuration = option(
@@ -96,16 +100,16 @@ class HighAvailabilityOptions(Section, prefix="high-availability"):
         default=None,
         default_text="none",
         description=(
-            "Directory or URL that all nodes reach; `zookeeper` and `kubernetes` keep there what is too large for "
-            "themselves, and need it."
+            "Directory or URL that all nodes can reach; `zookeeper` and `kubernetes` require it and keep large values "
+            "there."
         ),
         since="0.2",
     )
     lost_hosts: tuple[str, ...] = option(
         default=(),
         description=(
-            "Names of hosts that are gone for good, with every process on them: jobs that ran there start anew elsewhere, "
-            "instead of waiting for a leader on their host."
+            "Names of hosts that are gone for good, with every process on them: jobs that ran there start again "
+            "elsewhere instead of waiting for a leader on their host."
         ),
         since="0.2",
     )
@@ -122,7 +126,7 @@ class ZooKeeperSaslMechanism(StrEnum):
 
 
 class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
-    """The backend `zookeeper`."""
+    """The backend `zookeeper`: its ensemble, its sessions and its credentials."""
 
     quorum: str | None = option(
         default=None,
@@ -133,15 +137,15 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
     path_root: str = option(
         key="path.root",
         default="/firesteel",
-        description="Under this node each cluster has one of its own, named by `high-availability.cluster-id`.",
+        description="The znode under which each cluster has its own, named by `high-availability.cluster-id`.",
         since="0.2",
     )
     session_timeout: PositiveDuration = option(
         key="client.session-timeout",
         default=10.0,
         description=(
-            "After this time without a sign of life the ensemble gives a leader up; the leader itself stops acting a third "
-            "earlier; the servers may grant less, or more, than is asked for."
+            "After this time without a heartbeat the ensemble drops a leader; the leader itself stops acting a third "
+            "earlier; the servers may grant a shorter or longer time."
         ),
         since="0.2",
     )
@@ -167,8 +171,8 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
         key="client.acl",
         default=ZooKeeperAcl.OPEN,
         description=(
-            "Who may use the cluster's nodes in ZooKeeper: `open` is everybody who reaches the ensemble, `creator` whoever "
-            "has the credentials of `client.auth` or `sasl.*`."
+            "Who may use the cluster's nodes in ZooKeeper: `open` is everyone who can reach the ensemble, `creator` "
+            "only clients with the credentials of `client.auth` or `sasl.*`."
         ),
         since="0.2",
     )
@@ -183,13 +187,13 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
     sasl_mechanism: ZooKeeperSaslMechanism = option(
         key="sasl.mechanism",
         default=ZooKeeperSaslMechanism.NONE,
-        description="How to authenticate by SASL; it needs the package `pure-sasl`.",
+        description="How to authenticate with SASL; this needs the package `pure-sasl`.",
         since="0.2",
     )
     sasl_service_name: str = option(
         key="sasl.service-name",
         default="zookeeper",
-        description="The service as the servers know it.",
+        description="The service name of the servers.",
         since="0.2",
     )
     sasl_username: str | None = option(
@@ -211,28 +215,28 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
     ssl_enabled: bool = option(
         key="ssl.enabled",
         default=False,
-        description="Speak TLS with the servers, at what is their `secureClientPort`.",
+        description="Use TLS to the servers, on their `secureClientPort`.",
         since="0.2",
     )
     ssl_ca: Path | None = option(
         key="ssl.ca",
         default=None,
         default_text="the system's",
-        description="PEM file of the authorities that sign the servers' certificates.",
+        description="PEM file with the authorities that sign the servers' certificates.",
         since="0.2",
     )
     ssl_certificate: Path | None = option(
         key="ssl.certificate",
         default=None,
         default_text="none",
-        description="PEM file of this node's own certificate, for servers that ask for one.",
+        description="PEM file with this node's own certificate, for servers that ask for one.",
         since="0.2",
     )
     ssl_key: Path | None = option(
         key="ssl.key",
         default=None,
         default_text="none",
-        description="PEM file of the key of `ssl.certificate`.",
+        description="PEM file with the key of `ssl.certificate`.",
         since="0.2",
     )
     ssl_key_password: str | None = option(
@@ -252,7 +256,7 @@ class ZooKeeperOptions(Section, prefix="high-availability.zookeeper"):
 
 
 class KubernetesOptions(Section, prefix="kubernetes"):
-    """The backend `kubernetes`."""
+    """The backend `kubernetes`: its API server and its namespace."""
 
     namespace: str = option(
         default="default",

@@ -1,4 +1,4 @@
-"""Load the configuration: find the file, read all sources, report everything that is wrong at once."""
+"""Loading the configuration: find the file, read all sources, and report every problem at once."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ _ATTRIBUTES = {
 
 
 def attribute_of(option: Option) -> str:
-    """The attribute of the Configuration that has the section of `option`: the last part of its prefix."""
+    """The attribute of the Configuration that holds the section of `option`: the last part of its prefix."""
     return _ATTRIBUTES[option.key]
 
 
 class Row(NamedTuple):
-    """One setting as people see it."""
+    """One setting as users see it."""
 
     key: str
     value: str
-    """Secrets are masked."""
+    """The value as text; secrets are masked."""
     origin: str
     description: str
 
@@ -124,7 +124,7 @@ class Configuration:
             yield Row(o.key, o.show(getattr(section, o.attribute)), self.origin(o.key), o.description)
         for key, value in sorted(self.spark.items()):
             shown = MASK if _SPARK_SECRET.search(key) else value
-            yield Row(key, shown, self.origin(key), "Passed to Spark as it is.")
+            yield Row(key, shown, self.origin(key), "Passed to Spark unchanged.")
 
     def __repr__(self) -> str:  # spark.* may hold passwords
         return "\n".join(f"{row.key}={row.value}" for row in self.rows())
@@ -154,7 +154,7 @@ def load_configuration(
             ~/.config/firesteel/config.yaml, the first that exists.
         overrides: What was given with -D.
         environ: The environment.
-        cwd: What relative paths are relative to, except those that stand in a file.
+        cwd: Where relative paths start, except those in a file.
 
     Raises:
         InvalidConfigError: With every problem of all sources.
@@ -215,7 +215,7 @@ def load_configuration(
 
 
 def find_file(environ: Mapping[str, str], cwd: Path) -> Path | None:
-    """The file that is read when none is named, or None when there is none."""
+    """The file that is read when none is given, or None when there is none."""
     conf_dir = environ.get(CONF_DIR_VARIABLE)
     places = [cwd / conf_dir / "config.yaml"] if conf_dir else []
     places += [cwd / "firesteel.yaml", xdg(environ, "XDG_CONFIG_HOME", ".config") / "firesteel" / "config.yaml"]

@@ -1,4 +1,4 @@
-"""Options, declared once.
+"""Declarations of options, each made once.
 
     class EngineOptions(Section, prefix="engine"):
         start_timeout: Duration = option(default=90.0, description="How long ...", since="0.1")
@@ -32,7 +32,7 @@ from firesteel.config.values import ValueKind, kind_of
 T = TypeVar("T")
 
 Computed = Callable[[Mapping[str, str], Mapping[str, Any]], T]
-"""A default from (environment, values by key of the options that are declared earlier)."""
+"""Computes a default from the environment and the values of the options that are declared earlier."""
 
 MASK = "******"
 ENVIRONMENT_PREFIX = "FIRESTEEL_"
@@ -46,7 +46,7 @@ class Option:
     attribute: str
     kind: ValueKind
     optional: bool
-    """None is a value of it, and empty text means None."""
+    """Whether None is a value of it; empty text means None."""
     default: Any
     computed: Computed[Any] | None
     default_text: str
@@ -55,7 +55,7 @@ class Option:
     since: str
     secret: bool
     deprecated: tuple[str, ...]
-    """Full keys that mean this option still."""
+    """Full keys under which this option can still be set."""
 
     @property
     def variable(self) -> str:
@@ -65,7 +65,7 @@ class Option:
         return self.computed(environ, values) if self.computed else self.default
 
     def show(self, value: Any) -> str:
-        """`value` as a user would write it; a secret never."""
+        """`value` as a user would write it; a secret is masked."""
         if value is None:
             return f"({self.default_text.replace('`', '')})"
         return MASK if self.secret else self.kind.show(value)
@@ -107,11 +107,11 @@ def option(*, default: Any = dataclasses.MISSING, secret: bool = False, **declar
 
     Args:
         default: The value when nothing sets it.
-        computed: In place of `default`, for one that depends on the environment or on options declared earlier.
+        computed: In place of `default`, one that depends on the environment or on options declared earlier.
         description: One sentence for the reference.
-        since: The version that brought it.
-        default_text: How the reference shows a default that its value would not explain.
-        key: The key after the section's prefix; else the attribute's name with dashes.
+        since: The version that introduced it.
+        default_text: The default in the reference, where its value would not explain it.
+        key: The key after the section's prefix; by default the attribute's name with dashes.
         secret: The value is masked wherever it is shown.
         deprecated: Full keys that still set this option.
     """

@@ -1,4 +1,4 @@
-"""Render the reference page of the configuration from the declared options.
+"""The reference page of the configuration, rendered from the declared options.
 
 python -m firesteel.config.reference > docs/reference/configuration.md
 """
@@ -28,23 +28,23 @@ _INTRODUCTION = f"""\
 
 # Configuration
 
-Every setting has a key, such as `engine.memory`. It can be set in three places; the first that has it wins:
+Every setting has a key, such as `engine.memory`. It can be set in three places; the first one in which it is set wins:
 
 1. **On the command line**: `-Dengine.memory=2g`.
 2. **In the environment**: `FIRESTEEL_ENGINE_MEMORY=2g`. The variable is the key in upper case after `FIRESTEEL_`, with
    underscores for dots and dashes: `engine.start-timeout` is `FIRESTEEL_ENGINE_START_TIMEOUT`.
-3. **In a file**, the one that is named, or else the first of these that exists:
+3. **In a file**, the one given with `--config`, or else the first of these that exists:
    `$FIRESTEEL_CONF_DIR/config.yaml`, `./firesteel.yaml`, `~/.config/firesteel/config.yaml`
    (`$XDG_CONFIG_HOME` in place of `~/.config` where it is set). Only one file is read.
 
-What is set nowhere has the default of the tables below.
+A setting that is set nowhere has the default that the tables below show.
 
-The file is YAML. Keys can be written flat or as nested maps, in one file too:
+The file is YAML. Keys can be written flat or as nested maps, even in the same file:
 
 ```yaml
 {EXAMPLE}```
 
-Keys that start with `spark.` go to Spark as they are; they can stand in the file and on the command line. Any other key
+Keys that start with `spark.` go to Spark unchanged; set them in the file or on the command line. Any other key
 or `FIRESTEEL_` variable that is not in the tables is an error, as is a key that the file gives twice. All errors are
 reported at once, each with its place.
 """
@@ -58,13 +58,13 @@ _VALUES = """\
 | boolean | `true` or `false`; `yes`, `on`, `no` and `off` work too. |
 | duration | A number and a unit: `500 ms`, `10 s`, `2 min`, `1 h`, `1 d`. The space is optional, the unit is not. |
 | integer | A whole number. |
-| list of strings | A YAML list in the file; else words, quoted as in a shell: `-Xss4m "-Dname=two words"`. |
-| master | `local[*]`, `local[N]`, `spark://host:port` (several, with commas), or `sc://host:port`. |
+| list of strings | A YAML list in the file; elsewhere words, quoted as in a shell: `-Xss4m "-Dname=two words"`. |
+| master | `local[*]`, `local[N]`, `spark://host:port` (several, separated by commas), or `sc://host:port`. |
 | memory size | A whole number and `k`, `m`, `g` or `t`: `512m`, `2g`. |
-| path | `~` is the home directory. A relative path starts at the file that gives it, else at the working directory. |
-| path or URL | A path, as above, or a URL, which is kept as it is. |
+| path | `~` is the home directory. A relative path starts where the file is that sets it, otherwise at the working directory. |
+| path or URL | A path, as above, or a URL, which is used unchanged. |
 
-Empty text unsets an option whose default is no value, and is the empty list for a list.
+Empty text unsets an option whose default is no value, and means the empty list for a list.
 """
 
 

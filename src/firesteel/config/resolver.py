@@ -1,6 +1,6 @@
-"""From entries and declared options to values: the pure heart of the configuration.
+"""Resolving entries and declared options to values: the pure heart of the configuration.
 
-Every entry is checked, also one that a stronger source overrides, so that a mistake does not wait for the day on which
+Every entry is checked, even one that a stronger source overrides, so that a mistake does not wait for the day on which
 the override goes away.
 """
 
@@ -23,24 +23,24 @@ SPARK_PREFIX = "spark."
 @dataclass(slots=True)
 class Resolution:
     values: dict[str, Any] = field(default_factory=dict)
-    """One per option."""
+    """The value of each option."""
     spark: dict[str, str] = field(default_factory=dict)
     origins: dict[str, SettingOrigin] = field(default_factory=dict)
-    """Of what was set; the rest is default."""
+    """The origin of each value that was set; the others are defaults."""
     problems: list[Problem] = field(default_factory=list)
     deprecations: list[Problem] = field(default_factory=list)
-    """Keys that still work under an old name."""
+    """Warnings about keys that were set under an old name."""
 
 
 def resolve(
     options: Sequence[Option], entries: Iterable[Entry], *, environ: Mapping[str, str], home: Path
 ) -> Resolution:
-    """Settle what every option is.
+    """Determine the value of every option.
 
     Args:
         entries: From the weakest source to the strongest.
-        environ: What computed defaults may look at.
-        home: What `~` means.
+        environ: The environment for computed defaults.
+        home: The meaning of `~`.
     """
     out = Resolution()
     by_key = {key: o for o in options for key in (o.key, *o.deprecated)}
@@ -81,7 +81,7 @@ class _BadValueError(Exception):
 
 
 def _from(origin: SettingOrigin) -> str:
-    """Problems in a file begin with its name and line; other origins are told in the sentence."""
+    """Where an entry was set. Problems in a file begin with its name and line; other origins are in the sentence."""
     return "" if origin.file else f" from {origin}"
 
 
@@ -109,7 +109,7 @@ def _value(option: Option, entry: Entry, home: Path) -> Any:
 def _spark_value(entry: Entry) -> str:
     if isinstance(entry.value, tuple):
         raise _BadValueError(
-            entry, "a list is not a Spark setting", "write one text, with commas where Spark wants them"
+            entry, "a list is not a Spark setting", "write one string, with commas where Spark expects them"
         )
     return entry.value or ""
 
@@ -156,7 +156,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
 
 def _key_like(variable: str) -> str:
-    """Without the prefix, which is alike in all and would make all of them near."""
+    """The key without its prefix, which would make all keys look alike."""
     return variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""The sections of the configuration. A new option is one attribute here; see `option` for what it says."""
+"""The sections of the configuration. A new option is one attribute here; see `option` for its arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def home(environ: Mapping[str, str]) -> Path:
 
 
 def xdg(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
-    """A base directory of the XDG specification, which says that a relative one is to be ignored."""
+    """A base directory of the XDG specification, which requires relative ones to be ignored."""
     named = Path(environ.get(variable, ""))
     return named if named.is_absolute() else home(environ) / fallback
 
@@ -49,13 +49,13 @@ class DataOptions(Section, prefix="data"):
     dir: Path = option(
         computed=lambda environ, _: xdg(environ, "XDG_STATE_HOME", ".local/state") / "firesteel",
         default_text="`$XDG_STATE_HOME/firesteel`, else `~/.local/state/firesteel`",
-        description="Records of running engines and one directory per job.",
+        description="Directory for records of running engines, the files of clusters, and one directory per job.",
         since="0.1",
     )
     cache_dir: Path = option(
         computed=lambda environ, _: xdg(environ, "XDG_CACHE_HOME", ".cache") / "firesteel",
         default_text="`$XDG_CACHE_HOME/firesteel`, else `~/.cache/firesteel`",
-        description="Class-data archives; safe to delete, they are made again.",
+        description="Directory for class-data archives; it is safe to delete.",
         since="0.1",
     )
 
@@ -72,19 +72,19 @@ class Isolation(StrEnum):
 
 
 class EngineOptions(Section, prefix="engine"):
-    """The Spark process that runs jobs: its shape, and how long to wait for it."""
+    """The Spark process that runs jobs: its size, and how long to wait for it."""
 
     master: Master = option(
         default="local[*]",
         description=(
-            "What runs the tasks: `local[*]` or `local[N]` in the engine itself, `spark://host:port` on a standalone "
-            "cluster, or `sc://host:port` to attach to a Spark Connect server that is there."
+            "Where tasks run: `local[*]` or `local[N]` in the engine itself, `spark://host:port` on a standalone "
+            "cluster, or `sc://host:port` on a Spark Connect server that is already running."
         ),
         since="0.1",
     )
     token: str | None = option(
         default=None,
-        description="Token that an attached `sc://` endpoint asks for.",
+        description="Token for an attached `sc://` endpoint.",
         since="0.1",
         secret=True,
     )
@@ -95,7 +95,7 @@ class EngineOptions(Section, prefix="engine"):
     )
     start_timeout: PositiveDuration = option(
         default=90.0,
-        description="How long a new engine may take until it answers.",
+        description="How long a new engine may take to answer.",
         since="0.1",
     )
     stop_timeout: Duration = option(
@@ -118,13 +118,13 @@ class EngineOptions(Section, prefix="engine"):
     )
     jvm_options: tuple[str, ...] = option(
         default=(),
-        description="Further arguments for the engine's Java process.",
+        description="Additional arguments for the engine's Java process.",
         since="0.1",
     )
     reuse: bool = option(
         default=True,
         description=(
-            "A run uses an engine of the same shape that `firesteel engine start` started, instead of starting its own."
+            "Whether a run uses a matching engine that `firesteel engine start` started, instead of starting its own."
         ),
         since="0.1",
     )
@@ -132,8 +132,8 @@ class EngineOptions(Section, prefix="engine"):
         key="isolation",
         default=Isolation.OWNER,
         description=(
-            "Who shares an engine: with `owner` the jobs of one owner, each in its own Spark session; with `session` the "
-            "jobs of everybody; with `job` nobody, every job has one alone."
+            "Which jobs share an engine: with `owner` those of one owner, each in its own Spark session; with "
+            "`session` those of all owners; with `job` none, so that every job has its own engine."
         ),
         since="0.1",
     )
@@ -146,19 +146,19 @@ class EngineOptions(Section, prefix="engine"):
     max_engines: PositiveInt = option(
         key="max",
         default=2,
-        description="How many engines may run at a time; jobs that find no slot wait.",
+        description="How many engines may run at a time; jobs that find no free slot wait.",
         since="0.1",
     )
     warm_engines: Annotated[int, integer(at_least=0)] = option(
         key="warm",
         default=0,
-        description="With isolation `job`: how many engines wait, started and unused, for the next job.",
+        description="With isolation `job`: how many unused engines are kept running for the next jobs.",
         since="0.1",
     )
     idle_timeout: PositiveDuration = option(
         key="idle-timeout",
         default=300.0,
-        description="An engine on which nothing ran for so long is stopped.",
+        description="An engine on which nothing has run for this long is stopped.",
         since="0.1",
     )
     max_cores: PositiveInt | None = option(
@@ -193,7 +193,7 @@ class DriverOptions(Section, prefix="driver"):
 
     start_timeout: PositiveDuration = option(
         default=30.0,
-        description="How long a new driver may take until it reports.",
+        description="How long a new driver may take to report.",
         since="0.1",
     )
     cancel_timeout: Duration = option(
@@ -211,8 +211,9 @@ class DriverOptions(Section, prefix="driver"):
         key="environment.pass",
         default=(),
         description=(
-            "Variables of the node's environment that drivers and engines, and so all jobs, get beside the ordinary ones; `*` "
-            "stands for any characters (`AWS_*`), and none that begins with FIRESTEEL_ is ever passed on."
+            "Variables of the node's environment that drivers and engines, and so all jobs, get in addition to the "
+            "ordinary ones; `*` stands for any characters (`AWS_*`), and none that begins with FIRESTEEL_ is ever "
+            "passed on."
         ),
         since="0.2",
     )
@@ -232,7 +233,7 @@ class StateOptions(Section, prefix="state"):
         key="savepoints.dir",
         computed=lambda _, values: str(values["data.dir"] / "savepoints"),
         default_text="`data.dir`/savepoints",
-        description="Where savepoints go when the one who asks for them names no directory.",
+        description="Where savepoints go when the request names no directory.",
         since="0.2",
         deprecated=("execution.checkpointing.savepoint-dir",),
     )
@@ -253,20 +254,20 @@ class CheckpointingOptions(Section, prefix="execution.checkpointing"):
     timeout: PositiveDuration = option(
         default=600.0,
         description=(
-            "How long it may take to take or remove a savepoint, to wait for a checkpoint, and to clean up after a job; the "
-            "process that does it is ended then."
+            "How long the process that takes or removes a savepoint, waits for a checkpoint or cleans up after a job "
+            "may run before it is ended."
         ),
         since="0.2",
     )
 
 
 class ParallelismOptions(Section, prefix="parallelism"):
-    """How many tasks a job runs side by side."""
+    """How many tasks a job runs in parallel."""
 
     default: PositiveInt | None = option(
         default=None,
         default_text="what Spark chooses",
-        description="Parallelism of a job whose graph gives none.",
+        description="Parallelism of a job whose graph sets none.",
         since="0.1",
     )
 
@@ -276,22 +277,24 @@ class DispatcherOptions(Section, prefix="dispatcher"):
 
     job_result_retention: PositiveInt = option(
         default=50_000,
-        description="How many results of ended jobs are remembered; the id of one that was forgotten may be used again.",
+        description=(
+            "How many results of ended jobs are remembered; the id of one that was forgotten may be used again."
+        ),
         since="0.1",
     )
     operation_retention: PositiveDuration = option(
         default=600.0,
-        description="How long the outcome of a checkpoint or stop can be asked for after it has ended.",
+        description="How long the outcome of a checkpoint or stop can be queried after it has ended.",
         since="0.1",
     )
 
 
 class JobStoreOptions(Section, prefix="jobstore"):
-    """Ended jobs as the API shows them."""
+    """Ended jobs, as the API shows them."""
 
     max_capacity: PositiveInt = option(
         default=10_000,
-        description="How many ended jobs are kept with their details and logs; the oldest go first.",
+        description="How many ended jobs are kept with their details and logs; the oldest are removed first.",
         since="0.1",
     )
     expiration_time: PositiveDuration = option(
@@ -301,28 +304,28 @@ class JobStoreOptions(Section, prefix="jobstore"):
     )
     cache_size: MemorySize = option(
         default="16m",
-        description="Memory for details of ended jobs; the rest is read from disk.",
+        description="Memory for the details of ended jobs; the rest is read from disk.",
         since="0.1",
     )
 
 
 class CleanupOptions(Section, prefix="cleanup-strategy"):
-    """Cleaning up after a job that has ended; tried until it succeeds."""
+    """The clean-up after a job that has ended, which is retried until it succeeds."""
 
     initial_backoff: PositiveDuration = option(
         default=1.0,
-        description="Pause after the first failed try; it doubles each time.",
+        description="Pause after the first failed attempt; it doubles each time.",
         since="0.1",
     )
     max_backoff: PositiveDuration = option(
         default=300.0,
-        description="Longest pause between two tries.",
+        description="Longest pause between two attempts.",
         since="0.1",
     )
 
 
 class JobManagerOptions(Section, prefix="jobmanager"):
-    """Looking after one job."""
+    """The supervision of jobs."""
 
     archive_fs_dir: Location | None = option(
         key="archive.fs.dir",
@@ -339,28 +342,29 @@ class JobManagerOptions(Section, prefix="jobmanager"):
     failure_enrichers: tuple[str, ...] = option(
         default=(),
         description=(
-            "Further failure enrichers, by the name of their entry point in the group `firesteel.failure_enrichers`."
+            "Additional failure enrichers, by the names of their entry points in the group "
+            "`firesteel.failure_enrichers`."
         ),
         since="0.1",
     )
     parallelism_overrides: tuple[str, ...] = option(
         default=(),
-        description="Parallelism that replaces a job's own, as `job-name:N` words.",
+        description="Parallelism that overrides a job's own, as `job-name:N` words.",
         since="0.1",
     )
 
 
 class HeartbeatOptions(Section, prefix="heartbeat"):
-    """Finding out that an engine is gone."""
+    """The detection of engines that are gone."""
 
     interval: PositiveDuration = option(
         default=2.0,
-        description="How often each engine is asked whether it is well.",
+        description="How often each engine's health is checked.",
         since="0.1",
     )
     timeout: PositiveDuration = option(
         default=30.0,
-        description="An engine that has not answered for so long is lost: it is ended and its jobs fail over.",
+        description="An engine that has not answered for this long is lost: it is ended and its jobs fail over.",
         since="0.1",
     )
 
@@ -371,8 +375,8 @@ class RestOptions(Section, prefix="rest"):
     bind_address: str = option(
         default="127.0.0.1",
         description=(
-            "Address to listen on; anything but loopback needs authentication and TLS, without which the node refuses to "
-            "start."
+            "Address to listen on; anything but loopback requires authentication and TLS, otherwise the node refuses "
+            "to start."
         ),
         since="0.2",
     )
@@ -383,7 +387,7 @@ class RestOptions(Section, prefix="rest"):
     )
     address: str | None = option(
         default=None,
-        default_text="what `rest.bind-address` says",
+        default_text="the value of `rest.bind-address`",
         description="Host name under which other nodes and clients reach this node.",
         since="0.2",
     )
@@ -395,7 +399,9 @@ class RestOptions(Section, prefix="rest"):
     )
     request_timeout: PositiveDuration = option(
         default=30.0,
-        description="How long a client may take to send a request, uploads excepted, and a node to ask the leader.",
+        description=(
+            "How long a client may take to send a request, except uploads, and a node to get an answer from the leader."
+        ),
         since="0.2",
     )
     rate_limit: PositiveInt = option(
@@ -418,12 +424,12 @@ class RestOptions(Section, prefix="rest"):
     )
     max_connections: PositiveInt = option(
         default=4096,
-        description="Connections that a node has open at a time, fewer where it has few descriptors.",
+        description="Connections that a node keeps open at a time; fewer where it has few file descriptors.",
         since="0.2",
     )
     max_connections_per_address: PositiveInt = option(
         default=1024,
-        description="Connections of one address (of one /64 network with IPv6), at most three quarters of all.",
+        description="Connections from one address (with IPv6 from one /64 network), at most three quarters of all.",
         since="0.2",
     )
     max_listeners: PositiveInt = option(
@@ -434,19 +440,19 @@ class RestOptions(Section, prefix="rest"):
     )
     refresh_interval: PositiveDuration = option(
         default=3.0,
-        description="How often dashboards ask again; sent to them in `/config`.",
+        description="How often dashboards refresh; sent to them in `/config`.",
         since="0.2",
         deprecated=("web.refresh-interval",),
     )
 
 
 class WebOptions(Section, prefix="web"):
-    """What dashboards are shown."""
+    """Dashboards, and what they show."""
 
     checkpoints_history: PositiveInt = option(
         key="checkpoints.history",
         default=10,
-        description="Checkpoints of a stream that are listed with their details; at most 50.",
+        description="How many checkpoints of a stream are listed with their details; at most 50.",
         since="0.2",
     )
     flink_dashboard_dir: Path | None = option(
@@ -454,8 +460,8 @@ class WebOptions(Section, prefix="web"):
         default=None,
         default_text="no dashboard",
         description=(
-            "Directory with the files of Flink's dashboard, which nodes then serve under their own address, with thread dumps "
-            "for admins; `firesteel dashboard` lets a browser in."
+            "Directory with the files of Flink's dashboard, which nodes then serve under their own address, with "
+            "thread dumps for admins; `firesteel dashboard` lets a browser in."
         ),
         since="0.2",
     )
@@ -469,7 +475,7 @@ class Authentication(StrEnum):
 
 
 class Role(StrEnum):
-    """What a caller may do: look at jobs; submit and end them; everything, for everybody's jobs."""
+    """What a caller may do: see jobs; submit and end them; do everything to the jobs of all owners."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -489,9 +495,9 @@ class SecurityOptions(Section, prefix="security"):
     sandbox: SandboxKind = option(
         default=SandboxKind.AUTO,
         description=(
-            "What keeps drivers and engines from the files of the node and of other owners: `landlock`, which needs Linux 6.2 "
-            "or later; `user`, a user of the operating system for each owner, where the node runs as root, with Landlock where "
-            "the kernel has it; nothing with `off`; with `auto` Landlock where the kernel has it."
+            "What keeps drivers and engines from the files of the node and of other owners: `landlock`, which needs "
+            "Linux 6.2 or later; `user`, an operating system user for each owner, for nodes that run as root, with "
+            "Landlock where the kernel has it; `auto`, Landlock where the kernel has it; `off`, nothing."
         ),
         since="0.2",
     )
@@ -499,8 +505,8 @@ class SecurityOptions(Section, prefix="security"):
         key="sandbox.users",
         default=(),
         description=(
-            "With the sandbox `user`: which user the processes of an owner run as, as `owner=user` words; other owners run as "
-            "the user of their own name."
+            "With the sandbox `user`: the user that the processes of an owner run as, as `owner=user` words; other "
+            "owners run as the user of the same name."
         ),
         since="0.2",
     )
@@ -514,8 +520,8 @@ class SecurityOptions(Section, prefix="security"):
         key="sandbox.write-paths",
         default=(),
         description=(
-            "Directories that the jobs of all owners may read and write; jobs of the user who runs the node may use every "
-            "directory anyway."
+            "Directories that the jobs of all owners may read and write; jobs of the user who runs the node may use "
+            "every directory anyway."
         ),
         since="0.2",
     )
@@ -524,8 +530,8 @@ class SecurityOptions(Section, prefix="security"):
         key="rest.authentication",
         default=(Authentication.TOKEN,),
         description=(
-            "How callers prove who they are: `token`, `oidc` and `mtls`, several of them, or `none`, which is for loopback "
-            "only."
+            "How callers prove who they are: `token`, `oidc` and `mtls`, several of them, or `none`, which is for "
+            "loopback only."
         ),
         since="0.2",
     )
@@ -533,32 +539,32 @@ class SecurityOptions(Section, prefix="security"):
         key="rest.tokens-file",
         computed=lambda _, values: values["data.dir"] / "tokens.json",
         default_text="`data.dir`/tokens.json",
-        description="Where the hashes of bearer tokens are; see `firesteel cluster token`.",
+        description="File with the hashes of bearer tokens; see `firesteel cluster token`.",
         since="0.2",
     )
     anonymous_role: Role = option(
         key="rest.anonymous-role",
         default=Role.VIEWER,
-        description="With authentication `none`: what everybody may do.",
+        description="With authentication `none`: the role of every caller.",
         since="0.2",
     )
     oidc_issuer: str | None = option(
         key="oidc.issuer",
         default=None,
-        description="Issuer of the JSON web tokens that are accepted; its keys are found at its discovery document.",
+        description="Issuer of the JSON web tokens that are accepted; its discovery document says where its keys are.",
         since="0.2",
     )
     oidc_audience: str | None = option(
         key="oidc.audience",
         default=None,
-        description="Audience that an accepted token must name.",
+        description="Audience that a token must name to be accepted.",
         since="0.2",
     )
     oidc_jwks_url: str | None = option(
         key="oidc.jwks-url",
         default=None,
         default_text="as the issuer's discovery document says",
-        description="Where the keys of the issuer are.",
+        description="URL of the issuer's keys.",
         since="0.2",
     )
     oidc_role_claim: str = option(
@@ -582,48 +588,50 @@ class SecurityOptions(Section, prefix="security"):
     ssl_certificate: Path | None = option(
         key="ssl.rest.certificate",
         default=None,
-        description="PEM file with the node's certificate and those between it and its authority.",
+        description="PEM file with the node's certificate and the intermediate certificates.",
         since="0.2",
     )
     ssl_key: Path | None = option(
         key="ssl.rest.key",
         default=None,
-        description="PEM file with the node's private key, readable by its owner only.",
+        description="PEM file with the node's private key, readable only by its owner.",
         since="0.2",
     )
     ssl_ca: Path | None = option(
         key="ssl.rest.ca",
         default=None,
         default_text="the authorities of this machine",
-        description="PEM file with the authorities whose certificates are trusted: of other nodes, and of clients with `mtls`.",
+        description=(
+            "PEM file with the authorities whose certificates are trusted: of other nodes, and of clients with `mtls`."
+        ),
         since="0.2",
     )
     mtls_roles: tuple[str, ...] = option(
         key="mtls.roles",
         default=(),
-        description="Who a client certificate belongs to, as `common-name=role:owner` words.",
+        description="Role and owner of each client certificate, as `common-name=role:owner` words.",
         since="0.2",
     )
     allowed_hosts: tuple[str, ...] = option(
         key="rest.allowed-hosts",
         default=(),
         default_text="loopback names, `rest.address` and `rest.bind-address`",
-        description="Further host names under which this node may be asked; others are refused (DNS rebinding).",
+        description="Additional host names under which this node may be addressed; others are refused (DNS rebinding).",
         since="0.2",
     )
     allowed_origins: tuple[str, ...] = option(
         key="rest.allowed-origins",
         default=(),
         default_text="the node itself",
-        description="Further origins whose pages may send requests.",
+        description="Additional origins whose pages may send requests.",
         since="0.2",
     )
     spark_settings: tuple[str, ...] = option(
         key="spark-settings.allowed",
         default=(),
         description=(
-            "Spark settings that jobs of callers who are not admin may set, beside those that are known to be harmless; "
-            "a trailing `*` stands for the rest of a name."
+            "Spark settings that jobs of callers who are not admins may set, besides those that are known to be "
+            "harmless; a trailing `*` stands for the rest of a name."
         ),
         since="0.2",
     )
@@ -631,22 +639,22 @@ class SecurityOptions(Section, prefix="security"):
         key="savepoint-directories.allowed",
         default=(),
         description=(
-            "Directories (absolute paths or URLs) below which callers who are not admin may have savepoints written and read, "
-            "beside `state.savepoints.dir`."
+            "Directories (absolute paths or URLs) below which callers who are not admins may have savepoints written "
+            "and read, besides `state.savepoints.dir`."
         ),
         since="0.2",
     )
     debug: bool = option(
         key="rest.debug-endpoints",
         default=False,
-        description="Serve thread dumps and profiles, to admins.",
+        description="Whether admins may get thread dumps and profiles.",
         since="0.2",
     )
     audit_log: Path | None = option(
         key="audit-log.file",
         default=None,
         default_text="`audit.log` in the cluster's directory",
-        description="File to which every change that somebody asked for is written, a JSON object a line.",
+        description="File to which every requested change is written, one JSON object per line.",
         since="0.2",
     )
 
@@ -662,8 +670,8 @@ class LoggingOptions(Section, prefix="logging"):
     format: LogFormat = option(
         default=LogFormat.TEXT,
         description=(
-            "`text`: lines for people; `json`: one object a line, with `epoch`, `job`, `attempt` and `request` as members of "
-            "their own."
+            "`text` writes lines for people; `json` one object per line, with `epoch`, `job`, `attempt` and "
+            "`request` as separate members."
         ),
         since="0.2",
     )
@@ -679,7 +687,7 @@ class BlobOptions(Section, prefix="blob"):
     )
     quota: MemorySize = option(
         default="10g",
-        description="How much the files of one owner may take together.",
+        description="How much space all files of one owner may take together.",
         since="0.2",
     )
     cleanup_grace: PositiveDuration = option(
@@ -689,7 +697,7 @@ class BlobOptions(Section, prefix="blob"):
     )
     cleanup_interval: PositiveDuration = option(
         default=600.0,
-        description="How often files that nothing needs are looked for.",
+        description="How often files that no job needs are looked for.",
         since="0.2",
     )
 
@@ -705,21 +713,21 @@ class ClientOptions(Section, prefix="client"):
     )
     token: str | None = option(
         default=None,
-        default_text="for the cluster of this data directory, the one it made for its owner",
-        description="Bearer token to show.",
+        default_text="for the cluster of this data directory, the token that it made for its owner",
+        description="Bearer token to send.",
         since="0.2",
         secret=True,
     )
     timeout: PositiveDuration = option(
         default=60.0,
-        description="How long to go on asking when no node answers.",
+        description="How long to keep trying when no node answers.",
         since="0.2",
     )
     connect_timeout: PositiveDuration = option(
         default=3.0,
         description=(
-            "How long to go on when every node of `client.addresses` or `-m` refuses the connection and none has answered "
-            "yet; more where commands may start before the nodes do."
+            "How long to keep trying when every node of `client.addresses` or `-m` refuses the connection and none has "
+            "answered yet; raise it where commands may start before the nodes do."
         ),
         since="0.2",
     )
@@ -727,7 +735,7 @@ class ClientOptions(Section, prefix="client"):
         key="ssl.ca",
         default=None,
         default_text="the authorities of this machine",
-        description="PEM file with the authorities that nodes are trusted by.",
+        description="PEM file with the authorities that sign the nodes' certificates.",
         since="0.2",
     )
     certificate: Path | None = option(
@@ -739,11 +747,11 @@ class ClientOptions(Section, prefix="client"):
 
 
 class LocalClusterOptions(Section, prefix="local-cluster"):
-    """The cluster that `firesteel run` and others wake up on this machine when none is named."""
+    """The cluster that `firesteel run` and other commands wake up on this machine when none is named."""
 
     idle_timeout: PositiveDuration = option(
         default=300.0,
-        description="A cluster that was woken up ends, with its engines, when no job ran and nobody asked for so long.",
+        description="A cluster that was woken up ends, with its engines, after this long without a job or a request.",
         since="0.2",
     )
 

@@ -1,4 +1,4 @@
-"""Read settings from where users write them: a YAML file, the environment, -D.
+"""Reading settings from where users write them: a YAML file, the environment, -D.
 
 Each source gives entries (key, text, origin) and the problems that can be seen without knowing the options.
 """
@@ -21,7 +21,7 @@ class SettingOrigin:
     source: str
     """`file`, `environment` or `-D`; within one source, nothing may be set twice."""
     base: Path
-    """What relative paths are relative to: for a file its own directory, so that it means the same from anywhere."""
+    """Where relative paths start: for a file in its own directory, so that it means the same from anywhere."""
     variable: str | None = None
     file: str | None = None
     line: int | None = None
@@ -101,15 +101,15 @@ def read_file(path: Path, *, shown: str) -> tuple[list[Entry], list[Problem]]:
 def _unreadable(error: Exception, shown: str) -> Problem:
     match error:
         case FileNotFoundError():
-            return Problem("there is no such file", "create it, or name another one", file=shown)
+            return Problem("no such file", "create it, or give another one", file=shown)
         case OSError():
             return Problem(f"cannot be read: {error.strerror}", "make it a readable file", file=shown)
         case UnicodeDecodeError():
             return Problem("is not UTF-8 text", "save it as UTF-8", file=shown)
         case yaml.MarkedYAMLError(problem_mark=yaml.Mark(line=line)):
-            return Problem(f"is not valid YAML: {error.problem}", "correct this line", file=shown, line=line + 1)
+            return Problem(f"is not valid YAML: {error.problem}", "fix this line", file=shown, line=line + 1)
         case _:
-            return Problem(f"is not valid YAML: {' '.join(str(error).split())}", "correct the file", file=shown)
+            return Problem(f"is not valid YAML: {' '.join(str(error).split())}", "fix the file", file=shown)
 
 
 def _walk(
@@ -136,7 +136,9 @@ def _walk(
             if all(isinstance(item, yaml.ScalarNode) for item in node.value):
                 yield Entry(key, tuple(item.value for item in node.value), here)
             else:
-                yield Problem("is a list of more than texts", "write texts", field=key, file=here.file, line=here.line)
+                yield Problem(
+                    "is a list with more than text in it", "write texts", field=key, file=here.file, line=here.line
+                )
         elif isinstance(node, yaml.ScalarNode) and not _is_null(node):
             yield Entry(key, node.value, here)
         else:

@@ -19,7 +19,7 @@ from firesteel.durations import seconds, show_seconds
 
 @dataclass(frozen=True, slots=True)
 class PathBase:
-    """What a relative path and a `~` mean for one piece of text."""
+    """The meaning of a relative path and of `~` for one piece of text."""
 
     base: Path
     home: Path
@@ -39,15 +39,15 @@ class ValueKind:
     """
 
     name: str
-    """In the reference: `duration`."""
+    """Its name in the reference: `duration`."""
     noun: str
-    """After "is not": `a duration`."""
+    """Its name after "is not": `a duration`."""
     fix: str
-    """What to write in its place."""
+    """The fix in a message: what to write instead."""
     parse: Callable[[str, PathBase], Any]
     show: Callable[[Any], str] = str
     of_words: bool = False
-    """In a file it may be a list of such words, too."""
+    """Whether it may be a list of such words in a file, too."""
 
 
 def _parse_bool(text: str, _: PathBase) -> bool:
@@ -70,7 +70,7 @@ def integer(*, at_least: int | None = None) -> ValueKind:
 
 
 def _parse_float(text: str, _: PathBase) -> float:
-    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):  # no nan, inf or 1e9: nobody means them
+    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):  # no nan, inf or 1e9: they are never meant
         raise ValueError(text)
     return float(text)
 
@@ -92,7 +92,7 @@ _MEMORY_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def memory_bytes(text: str) -> int:
-    """How many bytes `512m`, `1g` or `2GB` is; ValueError for anything else."""
+    """The bytes in `512m`, `1g` or `2GB`; ValueError for anything else."""
     found = _MEMORY.fullmatch(text.strip().lower())
     if not found:
         raise ValueError(text)
@@ -117,7 +117,7 @@ def _parse_words(text: str, _: PathBase) -> tuple[str, ...]:
 
 
 def _parse_location(text: str, place: PathBase) -> str:
-    """A URL as it is (`s3a://bucket/x`), a path made absolute."""
+    """A path, made absolute, or a URL as it is (`s3a://bucket/x`)."""
     return text if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text) else str(place.path(text))
 
 
