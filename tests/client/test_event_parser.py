@@ -87,5 +87,5 @@ def test_failure_of_a_kind_that_is_not_known_keeps_its_text() -> None:
 
 @pytest.mark.parametrize("data", ["", "[]", "{", "3"])
 def test_something_that_is_not_an_event_is_refused(data: str) -> None:
-    with pytest.raises(ClusterError, match="not an event"):
+    with pytest.raises(ClusterError, match="invalid event"):
         job_event(ServerSentEvent("state", data))

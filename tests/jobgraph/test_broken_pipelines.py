@@ -46,7 +46,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "not yaml": (
         "name: a\nvertices: [\n",
         [
-            "pipeline.yaml:3: this is not YAML: expected the node content, but found '<stream end>' — correct the syntax; text with ':' or '#' in it needs quotes",
+            "pipeline.yaml:3: this is not YAML: expected the node content, but found '<stream end>' — fix the syntax; text with ':' or '#' in it needs quotes",
         ],
     ),
     "tab": (
@@ -79,7 +79,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "unknown top field": (
         "nmae: a\nname: b\nvertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:1: field 'nmae': there is no such field — did you mean 'name'?",
+            "pipeline.yaml:1: field 'nmae': no such field — did you mean 'name'?",
         ],
     ),
     "no name": (
@@ -103,7 +103,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "bad mode": (
         "name: a\nmode: stream\nvertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:2: field 'mode': 'stream' is none of batch, streaming — did you mean 'streaming'?",
+            "pipeline.yaml:2: field 'mode': 'stream' is not one of batch, streaming — did you mean 'streaming'?",
         ],
     ),
     "bad version": (
@@ -127,13 +127,13 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "unknown restart": (
         "name: a\nsettings: {restart: {type: fixed}}\nvertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:2: field 'settings.restart.type': 'fixed' is none of none, fixed-delay, exponential-delay, failure-rate — did you mean 'fixed-delay'?",
+            "pipeline.yaml:2: field 'settings.restart.type': 'fixed' is not one of none, fixed-delay, exponential-delay, failure-rate — did you mean 'fixed-delay'?",
         ],
     ),
     "unknown restart field": (
         "name: a\nsettings:\n  restart:\n    type: fixed-delay\n    attempt: 3\nvertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:5: field 'settings.restart.attempt': there is no such field — did you mean 'attempts'?",
+            "pipeline.yaml:5: field 'settings.restart.attempt': no such field — did you mean 'attempts'?",
         ],
     ),
     "restart without type": (
@@ -158,7 +158,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "unknown kind": (
         "name: a\nvertices:\n  - {name: orders, kind: sorce, format: csv}\n" + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'kind': 'sorce' is none of source, sql, python, sink, script, session — did you mean 'source'?",
+            "pipeline.yaml:3: vertex 'orders', field 'kind': 'sorce' is not one of source, sql, python, sink, script, session — did you mean 'source'?",
         ],
     ),
     "unknown vertex field": (
@@ -174,13 +174,13 @@ YAML: dict[str, tuple[str, list[str]]] = {
             partitionby: [id]
         """,
         [
-            "pipeline.yaml:10: vertex 'out', field 'partitionby': there is no such field — did you mean 'partition_by'?",
+            "pipeline.yaml:10: vertex 'out', field 'partitionby': no such field — did you mean 'partition_by'?",
         ],
     ),
     "field without a near match": (
         "name: a\nvertices:\n" + SOURCE + "  - {name: paid, kind: sql, query: TABLE orders, zzz: 1}\n" + SINK,
         [
-            "pipeline.yaml:4: vertex 'paid', field 'zzz': there is no such field — the fields here are name, description, parallelism, resources, watermark, deduplicate, cache, kind, query, inputs",
+            "pipeline.yaml:4: vertex 'paid', field 'zzz': no such field — the fields here are name, description, parallelism, resources, watermark, deduplicate, cache, kind, query, inputs",
         ],
     ),
     "missing query": (
@@ -222,7 +222,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + "  - {name: out, kind: sink, input: paid, format: parquet, path: out, mode: overwite}\n",
         [
-            "pipeline.yaml:5: vertex 'out', field 'mode': 'overwite' is none of append, overwrite, upsert, error, ignore — did you mean 'overwrite'?",
+            "pipeline.yaml:5: vertex 'out', field 'mode': 'overwite' is not one of append, overwrite, upsert, error, ignore — did you mean 'overwrite'?",
         ],
     ),
     "wrong types": (
@@ -244,7 +244,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
             "pipeline.yaml:8: vertex 'orders', field 'cache': must be true or false, not 'perhaps' — write true or false",
             "pipeline.yaml:9: vertex 'orders', field 'options': must be a mapping, not 'header' — write 'field: value' lines below it",
             "pipeline.yaml:10: vertex 'orders', field 'watermark': must be a mapping, not 'ts' — write 'field: value' lines below it",
-            "pipeline.yaml:11: vertex 'orders', field 'deduplicate.columns': is empty — name at least one column",
+            "pipeline.yaml:11: vertex 'orders', field 'deduplicate.columns': is empty — list at least one column",
             "pipeline.yaml:12: vertex 'orders', field 'resources.cpu': must be greater than 0, not 0 — use a larger number",
             "pipeline.yaml:12: vertex 'orders', field 'resources.memory': 'much' is not an amount of memory — write a whole number with k, m, g or t, such as 512m",
         ],
@@ -299,7 +299,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "names differ in case": (
         "name: a\nvertices:\n" + SOURCE + SOURCE.replace("orders", "Orders") + QUERY + SINK,
         [
-            "pipeline.yaml:4: vertex 'Orders', field 'name': the name differs from 'orders' on line 3 only in case, which SQL does not see — rename one of them",
+            "pipeline.yaml:4: vertex 'Orders', field 'name': the name differs from 'orders' on line 3 only in case, which SQL ignores — rename one of them",
         ],
     ),
     "unused vertex": (
@@ -330,14 +330,14 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "script file missing": (
         "name: a\nvertices:\n  - {name: s, kind: script, file: job.py}\n",
         [
-            "pipeline.yaml:3: vertex 's', field 'file': there is no file DIR/job.py — check the path; it is relative to the pipeline file",
+            "pipeline.yaml:3: vertex 's', field 'file': no such file: DIR/job.py — check the path; it is relative to the pipeline file",
         ],
     ),
     "resources on some": (
         "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("}", ", resources: {cpu: 2}}"),
         [
-            "pipeline.yaml:3: vertex 'orders', field 'resources': is missing while other vertices say theirs — add resources here, or remove them everywhere",
-            "pipeline.yaml:4: vertex 'paid', field 'resources': is missing while other vertices say theirs — add resources here, or remove them everywhere",
+            "pipeline.yaml:3: vertex 'orders', field 'resources': is missing, and other vertices have it — add resources here, or remove them everywhere",
+            "pipeline.yaml:4: vertex 'paid', field 'resources': is missing, and other vertices have it — add resources here, or remove them everywhere",
         ],
     ),
     # queries
@@ -364,13 +364,13 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "two statements": (
         "name: a\nvertices:\n" + SOURCE + "  - {name: paid, kind: sql, query: SELECT * FROM orders; SELECT 1}\n" + SINK,
         [
-            "pipeline.yaml:4: vertex 'paid', field 'query': this is no query: it holds 2 statements, not one — write one SELECT",
+            "pipeline.yaml:4: vertex 'paid', field 'query': this is not a query: it has 2 statements, not one — write one SELECT",
         ],
     ),
     "insert as a query": (
         "name: a\nvertices:\n" + SOURCE + "  - {name: paid, kind: sql, query: INSERT INTO x TABLE orders}\n" + SINK,
         [
-            "pipeline.yaml:4: vertex 'paid', field 'query': this is no query: INSERT is not a query — write one SELECT",
+            "pipeline.yaml:4: vertex 'paid', field 'query': this is not a query: INSERT is not a query — write one SELECT",
         ],
     ),
     "suspicious SQL beside an error": (
@@ -387,7 +387,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
           - {name: out, kind: sink, input: paid, format: parquet}
         """,
         [
-            "pipeline.yaml:10: vertex 'paid', field 'query': this may not be Spark SQL: something is missing at '=' (line 3, column 14 of the query) — check the query; Spark has the last word",
+            "pipeline.yaml:10: vertex 'paid', field 'query': this may not be Spark SQL: something is missing at '=' (line 3, column 14 of the query) — check the query; Spark decides when it runs",
             "pipeline.yaml:11: vertex 'out', field 'path': is missing, and format 'parquet' needs it — add 'path: ...', or 'table: ...'",
         ],
     ),
@@ -413,7 +413,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "sink format as a source": (
         "name: a\nvertices:\n  - {name: orders, kind: source, format: console}\n" + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'format': format 'console' cannot be read — use it in a sink only",
+            "pipeline.yaml:3: vertex 'orders', field 'format': format 'console' cannot be read — use it only in a sink",
         ],
     ),
     "source without path": (
@@ -425,7 +425,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "path and table": (
         "name: a\nvertices:\n  - {name: orders, kind: source, format: delta, path: in, table: t}\n" + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'table': path and table cannot stand together — keep one of them",
+            "pipeline.yaml:3: vertex 'orders', field 'table': path and table exclude each other — keep one of them",
         ],
     ),
     "path as an option": (
@@ -491,7 +491,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + SINK.replace("path", "options: {CheckpointLocation: ''}, path"),
         [
-            "pipeline.yaml:6: vertex 'out', field 'options.checkpointLocation': is empty — name a directory, or remove the option",
+            "pipeline.yaml:6: vertex 'out', field 'options.checkpointLocation': is empty — give a directory, or remove the option",
         ],
     ),
     "overwrite that may drop other partitions": (
@@ -509,13 +509,13 @@ YAML: dict[str, tuple[str, list[str]]] = {
             "mode: overwrite, overwrite: all, partition_by: [d], options: {PartitionOverwriteMode: dynamic}, path",
         ),
         [
-            "pipeline.yaml:5: vertex 'out', field 'overwrite': overwrite and the option partitionOverwriteMode cannot stand together — keep one of them",
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': overwrite and the option partitionOverwriteMode exclude each other — keep one of them",
         ],
     ),
     "overwrite of partitions where there are none": (
         "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "mode: overwrite, overwrite: dynamic, path"),
         [
-            "pipeline.yaml:5: vertex 'out', field 'overwrite': has a meaning with partition_by only — remove it, or add partition_by",
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': is allowed only with partition_by — remove it, or add partition_by",
         ],
     ),
     "overwrite of what is appended to": (
@@ -524,7 +524,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + SINK.replace("path", "mode: append, overwrite: all, partition_by: [d], path"),
         [
-            "pipeline.yaml:5: vertex 'out', field 'overwrite': has a meaning with 'mode: overwrite' only — remove it, or set 'mode: overwrite'",
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': is allowed only with 'mode: overwrite' — remove it, or set 'mode: overwrite'",
         ],
     ),
     "bad overwrite": (
@@ -533,7 +533,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + SINK.replace("path", "mode: overwrite, overwrite: dynamc, partition_by: [d], path"),
         [
-            "pipeline.yaml:5: vertex 'out', field 'overwrite': 'dynamc' is none of dynamic, all — did you mean 'dynamic'?",
+            "pipeline.yaml:5: vertex 'out', field 'overwrite': 'dynamc' is not one of dynamic, all — did you mean 'dynamic'?",
         ],
     ),
     "stream is cached": (
@@ -578,7 +578,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + "  - {name: out, kind: sink, input: paid, format: noop, foreach_batch: 'cleaning:save'}\n",
         [
-            "pipeline.yaml:6: vertex 'out', field 'format': foreach_batch and format cannot stand together, the function does the writing — keep one of them",
+            "pipeline.yaml:6: vertex 'out', field 'format': foreach_batch and format exclude each other: the function does the writing — keep one of them",
             "pipeline.yaml:6: vertex 'out', field 'foreach_batch': the function 'save' does not take a DataFrame and a batch id — define it with two parameters: batch_df, batch_id",
         ],
     ),
@@ -614,7 +614,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "keys without upsert": (
         "name: a\nvertices:\n" + SOURCE + QUERY + SINK.replace("path", "keys: [id], path"),
         [
-            "pipeline.yaml:5: vertex 'out', field 'keys': has a meaning with 'mode: upsert' only — remove keys, or set 'mode: upsert'",
+            "pipeline.yaml:5: vertex 'out', field 'keys': is allowed only with 'mode: upsert' — remove keys, or set 'mode: upsert'",
         ],
     ),
     "upsert into files": (
@@ -629,7 +629,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + "  - {name: out, kind: sink, input: paid, format: jdbc, options: {dbtable: t}}\n",
         [
-            "pipeline.yaml:5: vertex 'out', field 'delivery': format 'jdbc' cannot be written exactly once, a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
+            "pipeline.yaml:5: vertex 'out', field 'delivery': format 'jdbc' cannot be written exactly once: a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
         ],
     ),
     "table exactly once": (
@@ -638,7 +638,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + QUERY
         + "  - {name: out, kind: sink, input: paid, format: parquet, table: db.t}\n",
         [
-            "pipeline.yaml:5: vertex 'out', field 'delivery': a table of format 'parquet' cannot be written exactly once, a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
+            "pipeline.yaml:5: vertex 'out', field 'delivery': a table of format 'parquet' cannot be written exactly once: a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
         ],
     ),
     "partitions of jdbc": (
@@ -676,7 +676,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
         + "  - {name: paid, kind: python, function: 'no_such_module:f', inputs: [orders]}\n"
         + SINK,
         [
-            "pipeline.yaml:4: vertex 'paid', field 'function': there is no module 'no_such_module' — put no_such_module.py beside the pipeline, or list its place in settings.artifacts.py_files",
+            "pipeline.yaml:4: vertex 'paid', field 'function': there is no module 'no_such_module' — put no_such_module.py beside the pipeline, or list its path in settings.artifacts.py_files",
         ],
     ),
     "no such function": (
@@ -737,8 +737,8 @@ YAML: dict[str, tuple[str, list[str]]] = {
         "name: a\nsettings:\n  artifacts:\n    jars: [lib/x.jar]\n    py_files:\n      - cleaning.py\n      - no.zip\n"
         "vertices:\n" + SOURCE + QUERY + SINK,
         [
-            "pipeline.yaml:4: field 'settings.artifacts.jars[0]': there is no file DIR/lib/x.jar — check the path; it is relative to the pipeline file",
-            "pipeline.yaml:7: field 'settings.artifacts.py_files[1]': there is no file DIR/no.zip — check the path; it is relative to the pipeline file",
+            "pipeline.yaml:4: field 'settings.artifacts.jars[0]': no such file: DIR/lib/x.jar — check the path; it is relative to the pipeline file",
+            "pipeline.yaml:7: field 'settings.artifacts.py_files[1]': no such file: DIR/no.zip — check the path; it is relative to the pipeline file",
         ],
     ),
     "reserved settings": (
@@ -766,7 +766,7 @@ YAML: dict[str, tuple[str, list[str]]] = {
     "not a variable": (
         "name: a\nvertices:\n" + SOURCE.replace("path: in", "path: '${a b}/x'") + QUERY + SINK,
         [
-            "pipeline.yaml:3: vertex 'orders', field 'path': has '${' that begins no variable — write ${name}, or $${ for a literal '${'",
+            "pipeline.yaml:3: vertex 'orders', field 'path': contains a '${' that does not begin a variable — write ${name}, or $${ for a literal '${'",
         ],
     ),
     "many at once": (
@@ -779,8 +779,8 @@ YAML: dict[str, tuple[str, list[str]]] = {
           - {name: out, kind: sink, input: piad, format: jdbc}
         """,
         [
-            "pipeline.yaml:3: field 'mode': 'streeming' is none of batch, streaming — did you mean 'streaming'?",
-            "pipeline.yaml:5: vertex 'orders', field 'schem': there is no such field — did you mean 'schema'?",
+            "pipeline.yaml:3: field 'mode': 'streeming' is not one of batch, streaming — did you mean 'streaming'?",
+            "pipeline.yaml:5: vertex 'orders', field 'schem': no such field — did you mean 'schema'?",
             "pipeline.yaml:6: vertex 'paid', field 'query': reads 'users', which is not a vertex — add a vertex of that name, or write database.users for a table of the catalogue",
             "pipeline.yaml:7: vertex 'out', field 'input': there is no vertex 'piad' — did you mean 'paid'?",
             "pipeline.yaml:7: vertex 'out', field 'format': format 'jdbc' cannot be written by a stream — use foreach_batch",
@@ -804,13 +804,13 @@ SQL: dict[str, tuple[str, list[str]]] = {
     "unclosed quote": (
         "/* firesteel\nname: a */\nCREATE TEMP VIEW a\nUSING csv OPTIONS (path 'x);\n",
         [
-            "pipeline.sql:4: the text that begins here never ends — close it",
+            "pipeline.sql:4: the text that begins here is not closed — close it",
         ],
     ),
     "unclosed comment": (
         "/* firesteel\nname: a */\n/* never",
         [
-            "pipeline.sql:3: the comment that begins here never ends — close it",
+            "pipeline.sql:3: the comment that begins here is not closed — close it",
         ],
     ),
     "other statements": (
@@ -819,15 +819,15 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "CREATE TEMPORARY VIEW v AS SELECT 1 AS x;\nINSERT INTO b USING noop TABLE v;\n"
         ),
         [
-            "pipeline.sql:4: a statement that begins with SET is no vertex — Spark settings go into settings.spark of the header",
+            "pipeline.sql:4: a statement that begins with SET is not a vertex — put Spark settings into settings.spark of the header",
             "pipeline.sql:5: only temporary views can be created — write CREATE TEMPORARY VIEW",
-            "pipeline.sql:6: a statement that begins with DROP is no vertex — use CREATE TEMPORARY VIEW name AS ..., CREATE TEMPORARY VIEW name USING format ..., INSERT INTO name USING format ...",
+            "pipeline.sql:6: a statement that begins with DROP is not a vertex — use CREATE TEMPORARY VIEW name AS ..., CREATE TEMPORARY VIEW name USING format ..., INSERT INTO name USING format ...",
         ],
     ),
     "view without a body": (
         "/* firesteel\nname: a */\nCREATE TEMPORARY VIEW v;\nINSERT INTO b USING noop TABLE v;\n",
         [
-            "pipeline.sql:3: vertex 'v': there is neither AS nor USING after the name of the view — the shapes are CREATE TEMPORARY VIEW name AS ..., CREATE TEMPORARY VIEW name USING format ..., INSERT INTO name USING format ...",
+            "pipeline.sql:3: vertex 'v': there is neither AS nor USING after the name of the view — the forms are CREATE TEMPORARY VIEW name AS ..., CREATE TEMPORARY VIEW name USING format ..., INSERT INTO name USING format ...",
         ],
     ),
     "columns of a query": (
@@ -842,7 +842,7 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "INSERT OVERWRITE b USING csv OPTIONS (path 'o')\nSELECT x FROM v;\n"
         ),
         [
-            "pipeline.sql:5: vertex 'b': a sink writes one view as it is — end with TABLE view, and give a query a view of its own",
+            "pipeline.sql:5: vertex 'b': a sink writes one view as it is — end with TABLE view, and put a query into a view of its own",
         ],
     ),
     "missing semicolon": (
@@ -851,7 +851,7 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "INSERT INTO b USING noop TABLE s;\n"
         ),
         [
-            "pipeline.sql:4: vertex 's': 'INSERT' is not expected here — remove it, or end the statement before it with ';'",
+            "pipeline.sql:4: vertex 's': unexpected 'INSERT' — remove it, or end the statement before it with ';'",
         ],
     ),
     "option without quotes": (
@@ -869,7 +869,7 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "INSERT INTO b USING noop TABLE s;\n"
         ),
         [
-            "pipeline.sql:3: vertex 's', field 'format': is set by the statement and by the comment before it — keep it in the statement",
+            "pipeline.sql:3: vertex 's', field 'format': is set both by the statement and by the comment before it — keep it in the statement",
         ],
     ),
     "unknown field in a comment": (
@@ -878,7 +878,7 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "-- firesteel: {paralelism: 3}\nINSERT INTO b USING noop TABLE s;\n"
         ),
         [
-            "pipeline.sql:4: vertex 'b', field 'paralelism': there is no such field — did you mean 'parallelism'?",
+            "pipeline.sql:4: vertex 'b', field 'paralelism': no such field — did you mean 'parallelism'?",
         ],
     ),
     "comment is no mapping": (
@@ -905,11 +905,11 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "CREATE TEMPORARY VIEW v AS\nSELECT *\nFROM t;\n\nINSERT INTO b USING jdbc\nTABLE v;\n"
         ),
         [
-            "pipeline.sql:3: field 'mood': there is no such field — did you mean 'mode'?",
+            "pipeline.sql:3: field 'mood': no such field — did you mean 'mode'?",
             "pipeline.sql:5: vertex 's', field 'schema': column 'id' has the unknown type 'NUMBR' — did you mean 'numeric'?",
             "pipeline.sql:5: vertex 's': nothing reads it — add a vertex that reads it, or remove it",
             "pipeline.sql:9: vertex 'v', field 'query': reads 't', which is not a vertex — add a vertex of that name, or write database.t for a table of the catalogue",
-            "pipeline.sql:12: vertex 'b', field 'delivery': format 'jdbc' cannot be written exactly once, a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
+            "pipeline.sql:12: vertex 'b', field 'delivery': format 'jdbc' cannot be written exactly once: a repeated attempt may write rows again — add 'delivery: at-least-once' if that is acceptable",
         ],
     ),
     "suspicious query": (
@@ -918,7 +918,7 @@ SQL: dict[str, tuple[str, list[str]]] = {
             "CREATE TEMPORARY VIEW v AS\nSELECT *\nFROM s WHERE = 3;\nINSERT INTO b USING parquet TABLE v;\n"
         ),
         [
-            "pipeline.sql:6: vertex 'v', field 'query': this may not be Spark SQL: something is missing at '3' (line 2, column 16 of the query) — check the query; Spark has the last word",
+            "pipeline.sql:6: vertex 'v', field 'query': this may not be Spark SQL: something is missing at '3' (line 2, column 16 of the query) — check the query; Spark decides when it runs",
             "pipeline.sql:7: vertex 'b', field 'path': is missing, and format 'parquet' needs it — add 'path: ...', or 'table: ...'",
         ],
     ),
@@ -934,7 +934,7 @@ PYTHON: dict[str, tuple[str, list[str]]] = {
     "no job": (
         "from firesteel.jobgraph import Job\n\ndef make():\n    return Job('a')\n",
         [
-            "pipeline.py: the file imports Job but has none at its top level — write 'job = Job(\"name\")' at the top level",
+            "pipeline.py: the file imports Job but defines none at its top level — write 'job = Job(\"name\")' at the top level",
         ],
     ),
     "two jobs": (
@@ -953,10 +953,10 @@ PYTHON: dict[str, tuple[str, list[str]]] = {
         job.sink("out", paid, format="jdbc", keyz=["id"])
         """,
         [
-            "pipeline.py:4: field 'mode': 'stream' is none of batch, streaming — did you mean 'streaming'?",
+            "pipeline.py:4: field 'mode': 'stream' is not one of batch, streaming — did you mean 'streaming'?",
             "pipeline.py:5: vertex 'orders', field 'schema': is missing, and a stream of csv files needs it — add 'schema: id BIGINT, ...'",
             "pipeline.py:6: vertex 'paid', field 'query': reads 'ordrs', which is not a vertex — did you mean 'orders'?",
-            "pipeline.py:7: vertex 'out', field 'keyz': there is no such field — did you mean 'keys'?",
+            "pipeline.py:7: vertex 'out', field 'keyz': no such field — did you mean 'keys'?",
         ],
     ),
     "function that nobody can import": (

@@ -171,9 +171,9 @@ def test_json_reports_lines_and_duplicate_keys(tmp_path: Path) -> None:
 
 def test_files_that_are_no_pipelines(tmp_path: Path) -> None:
     for name, message in {
-        "p.toml": "'.toml' is not the suffix of a pipeline — use one of .yaml, .yml, .json, .sql, .py",
-        "none.yaml": "there is no such file — check the path",
-        "dir.yaml": "this is a directory — name the pipeline file in it",
+        "p.toml": "'.toml' is not a suffix of pipeline files — use one of .yaml, .yml, .json, .sql, .py",
+        "none.yaml": "no such file — check the path",
+        "dir.yaml": "this is a directory — give the pipeline file in it",
         "latin.yaml": "the file is not UTF-8 text — save it as UTF-8",
     }.items():
         (tmp_path / "p.toml").write_text("")

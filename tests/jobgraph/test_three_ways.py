@@ -254,7 +254,7 @@ def test_parse_graph_reports_all_problems_with_the_given_file_and_lines() -> Non
     with pytest.raises(InvalidPipelineError) as raised:
         parse_graph(data, file="body", lines={("vertices", 0): 7})
     assert [str(p) for p in raised.value.problems] == [
-        "body: field 'mode': 'x' is none of batch, streaming — use one of them",
+        "body: field 'mode': 'x' is not one of batch, streaming — use one of them",
         "body:7: vertex 'q', field 'query': is missing — add 'query: SELECT ...'",
     ]
 
@@ -311,8 +311,8 @@ def test_job_reports_lines_and_all_problems() -> None:
         job.graph()
     messages = [str(p) for p in raised.value.problems]
     assert [m.partition(": ")[2].partition(" — ")[0] for m in messages] == [
-        "field 'zzz': there is no such field",
-        "vertex 'rows', field 'format': 'parqet' is not a format that Spark brings",
+        "field 'zzz': no such field",
+        "vertex 'rows', field 'format': 'parqet' is not one of Spark's own formats",
         "vertex 'out', field 'input': there is no vertex 'row'",
     ]
     lines = [p.line for p in raised.value.problems]

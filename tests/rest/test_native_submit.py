@@ -404,4 +404,4 @@ def test_only_streams_begin_with_a_savepoint(alice: Client) -> None:
     assert refused.status_code == 400
     assert any("what" in e for e in refused.json()["errors"])
     refused = alice.post("/jobs", json={"graph": {**plain(), "settings": {"restore": {"path": "/s"}}}})
-    assert any("only a streaming graph can begin with a savepoint" in e for e in refused.json()["errors"])
+    assert any("only a streaming job can start from a savepoint" in e for e in refused.json()["errors"])

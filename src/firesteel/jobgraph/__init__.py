@@ -1,4 +1,4 @@
-"""What to run: the job graph, the ways of writing it, and what makes it valid."""
+"""The job graph, which says what to run: its model, the ways of writing it, and the checks that make it valid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Admission: the one way from a document to a job graph, for the command, for the REST API and for uploaded programs.
 
-Bounds come first, since later steps recurse; then variables, what the caller sets on top, the model, its completion and every
-check. A policy says what differs between those who ask.
+Bounds come first, since later steps recurse; then variables, the caller's own settings, the model, its completion and
+every check. A policy holds what differs between the callers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .variables import substitute
 from .yaml_source import read_yaml
 
 FILE = "pipeline"
-"""What a text without a file is called in messages that name a line."""
+"""The name of a text without a file in messages that name a line."""
 MAX_PROBLEMS = 100
-"""Entries of one answer."""
+"""The most problems that one answer lists."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -40,11 +40,11 @@ class AllowedPlaces(StrEnum):
     """Where a graph may point (S9)."""
 
     ANY = "any"
-    """Anywhere: whoever runs the job says later what is wrong with it."""
+    """Anywhere: problems show when the job runs."""
     UPLOADS = "uploads"
-    """To data by absolute paths and URLs, and to files that were uploaded."""
+    """To data at absolute paths and URLs, and to uploaded files."""
     NODE = "node"
-    """And to files of the node, for admins."""
+    """To the same places and to files of the node; for admins."""
 
 
 def _refuses_nothing(_: JobGraph) -> Sequence[Problem]:
@@ -53,15 +53,15 @@ def _refuses_nothing(_: JobGraph) -> Sequence[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a document has to comply with."""
+    """The rules that a document has to follow."""
 
     base_dir: Path | None = None
-    """The directory of the pipeline, which relative paths are relative to and where functions are looked up."""
+    """The directory of the pipeline: where relative paths start, and where functions are looked up."""
     bounded: bool = False
-    """Whether it comes from somebody who may want to keep us busy (S25)."""
+    """Whether it comes from a caller who may want to overload us (S25)."""
     places: AllowedPlaces = AllowedPlaces.ANY
     refuses: Callable[[JobGraph], Sequence[Problem]] = _refuses_nothing
-    """What the caller may not have in a graph that is valid by itself: Spark settings, queries, functions."""
+    """Problems of a graph that is valid by itself: Spark settings, queries, functions that the caller may not use."""
 
 
 OWN = Policy()
@@ -74,9 +74,9 @@ class Admitted:
 
     graph: JobGraph
     problems: tuple[Problem, ...] = ()
-    """Suspicions that only Spark can settle. What is surely wrong has been raised."""
+    """Suspicions that only Spark can settle. Certain problems have been raised."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """The variables of the pipeline and what they stood for."""
+    """The variables of the pipeline and their values."""
 
     @property
     def canonical(self) -> bytes:
@@ -93,9 +93,9 @@ class Admitted:
 
 
 def digest_of(graph: JobGraph, *, priority: int = 0, initial_client_heartbeat_timeout: float | None = None) -> str:
-    """SHA-256 of everything that makes a submission the one it is, so that a retry is told from another job (I3).
+    """SHA-256 of everything that identifies a submission, so that a retry can be told from another job (I3).
 
-    Taken of the bytes that are stored.
+    It is taken of the bytes that are stored.
     """
     terms = json.dumps([priority, initial_client_heartbeat_timeout], separators=(",", ":")).encode("ascii")
     return hashlib.sha256(b"[%b,%b" % (graph.canonical, terms[1:])).hexdigest()
@@ -111,7 +111,7 @@ def admit(
     """The graph that `document` describes.
 
     Args:
-        variables: values of its variables. None: the document is a finished graph, and `${name}` means what it says.
+        variables: values of its variables. None: the document is a finished graph, in which `${name}` is plain text.
         on_top: what the caller sets in place of what the document says: fields of the graph, and of its `settings`, where
             `spark` is merged. Taken literally.
 
@@ -125,7 +125,7 @@ def admit(
         _refuse(unfit(document))
     if variables is not None:
         if policy.bounded and too_much_substitution(document.data, variables):
-            problem = Problem("the variables are too long for how often they are used", "shorten them")
+            problem = Problem("the variables are too long for the number of their uses", "shorten them")
             raise InvalidPipelineError([problem])
         substituted = substitute(document, variables)
         document, values = substituted.document, substituted.variables
@@ -143,8 +143,8 @@ def admit(
     except RecursionError:
         if not policy.bounded:
             raise
-        message = "its vertices, or the parts of a query, are nested too deeply to be followed"
-        raise InvalidPipelineError([Problem(message, "have fewer vertices that read each other in a chain")]) from None
+        message = "its vertices, or the parts of a query, are nested too deeply"
+        raise InvalidPipelineError([Problem(message, "use shorter chains of vertices")]) from None
     _refuse([*misplaced, *policy.refuses(graph)])
     return Admitted(graph, problems, values)
 
@@ -156,7 +156,7 @@ class SubmittedDocument:
     data: Any = None
     yaml: str | None = None
     variables: Mapping[str, str] | None = None
-    """None for a finished graph, which is taken literally unless it declares variables itself."""
+    """The values of its variables; None for a finished graph, which is literal unless it declares variables itself."""
     on_top: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class SubmittedDocument:
 
 
 def read_bounded(text: str) -> Document:
-    """The pipeline in a YAML text that may have been written to keep us busy. Raises InvalidPipelineError."""
+    """The pipeline in a YAML text that may have been written to overload us. Raises InvalidPipelineError."""
     if problem := unfit_yaml(text, FILE):
         raise InvalidPipelineError([problem])
     try:
@@ -261,7 +261,7 @@ def _refuse(problems: Sequence[Problem]) -> None:
         return
     shown = certain[:MAX_PROBLEMS]
     if more := len(certain) - len(shown):
-        shown.append(Problem(f"there are {more} more problems", "correct these first"))
+        shown.append(Problem(f"there are {more} more problems", "fix these first"))
     raise InvalidPipelineError(shown)
 
 

@@ -5,7 +5,7 @@
     paid = job.sql("paid", "SELECT * FROM orders WHERE paid")
     job.sink("result", input=paid, format="parquet", path="out", mode="overwrite")
 
-A Job only describes; nothing runs. `firesteel run FILE` finds it, `job.graph()` gives the JobGraph.
+A Job is only a description; nothing runs. `firesteel run FILE` finds it, and `job.graph()` returns the JobGraph.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN_NAME = "__firesteel__"
 """`__name__` of a pipeline file while its Job is taken from it."""
 
 Handle = NewType("Handle", str)
-"""A vertex, to be given as an input of another one. It is the name, so plain names will do as well."""
+"""A vertex, to be used as an input of another one. It is its name, so plain names work as well."""
 
 
 class VertexFields(TypedDict, total=False):
@@ -46,14 +46,14 @@ class RelationFields(VertexFields, total=False):
 class Job:
     """A pipeline in the making.
 
-    Methods add a vertex and return its handle; what is wrong is said by `graph()`, all at once.
+    Methods add a vertex and return its handle; `graph()` reports all problems at once.
 
     Args:
-        name: what people call the job.
+        name: the name of the job.
         mode: `batch` or `streaming`.
         settings: fields of Settings: restart, spark, artifacts, checkpoint_interval,
             checkpoint_retention, row_metrics.
-        variables: name and default (None: must be given) of what `${name}` stands for in strings.
+        variables: names and defaults of the variables `${name}` in strings; None is a variable that must be given.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Job:
     ) -> None:
         frame = sys._getframe(1)
         self.file = frame.f_code.co_filename
-        """Where the job is made; relative paths are relative to its directory."""
+        """The file that makes the job; relative paths start at its directory."""
         top = {"name": name, "mode": mode, "description": description, "parallelism": parallelism, **fields}
         self._top = _plain({**top, "settings": settings}) | ({"variables": dict(variables)} if variables else {})
         self._vertices: list[dict[str, Any]] = []
@@ -88,14 +88,14 @@ class Job:
         static: bool | None = None,
         **fields: Unpack[RelationFields],
     ) -> Handle:
-        """Rows from outside. `static` reads a table once in a streaming job."""
+        """Add a source, which reads rows from outside. `static` reads a table once in a streaming job."""
         own = {"format": format, "path": path, "table": table, "schema": schema, "options": options, "static": static}
         return self._add("source", name, own, fields)
 
     def sql(
         self, name: str, query: str, inputs: Sequence[str] | None = None, **fields: Unpack[RelationFields]
     ) -> Handle:
-        """A query over other vertices, which it reads by name; `inputs` is found from the query when left out."""
+        """Add a query over other vertices, which it reads by name; by default `inputs` is taken from the query."""
         return self._add("sql", name, {"query": query, "inputs": inputs}, fields)
 
     def python(
@@ -106,7 +106,7 @@ class Job:
         args: Mapping[str, Any] | None = None,
         **fields: Unpack[RelationFields],
     ) -> Handle:
-        """A function of DataFrames, `module:function` or the function itself: one DataFrame per input, `args` by
+        """Add a function of DataFrames, `module:function` or the function itself: one DataFrame per input, `args` by
 
         name.
         """
@@ -133,7 +133,7 @@ class Job:
         delivery: str | None = None,
         **fields: Unpack[VertexFields],
     ) -> Handle:
-        """Where the rows of `input` go."""
+        """Add a sink, which writes the rows of `input`."""
         own = {
             "input": input,
             "format": format,
@@ -159,7 +159,7 @@ class Job:
         api: str | None = None,
         **fields: Unpack[VertexFields],
     ) -> Handle:
-        """A plain PySpark program; it must be the only vertex."""
+        """Add a plain PySpark program, which must be the only vertex."""
         return self._add("script", name, {"file": file, "args": args, "api": api}, fields)
 
     def document(self) -> Document:
@@ -171,7 +171,7 @@ class Job:
         """The validated JobGraph.
 
         Args:
-            base_dir: what relative paths are relative to; the directory of the file that made the job when left out.
+            base_dir: where relative paths start; by default the directory of the file that made the job.
             variables: values for the variables of the job.
 
         Raises:
@@ -218,7 +218,7 @@ class Job:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON would have it; fields without a value are left out."""
+    """Fields as JSON values; those without a value are omitted."""
     match value:
         case BaseModel():
             return value.model_dump(mode="json", by_alias=True, exclude_none=True)

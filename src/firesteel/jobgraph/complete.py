@@ -1,4 +1,4 @@
-"""Fills in what a pipeline leaves unsaid: inputs of queries, absolute paths, where its Python modules are.
+"""Completion of a graph: fills in the inputs of queries, absolute paths, and where its Python modules are.
 
 The same pipeline written in YAML, SQL or Python is the same graph after this step.
 """
@@ -22,7 +22,7 @@ _FORMATS = {name.lower(): name for name in FORMATS}
 
 
 def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
-    """`graph` with everything said. Without `base_dir` relative paths stay as they are. Idempotent."""
+    """Complete `graph`. Without `base_dir` relative paths stay as they are. Idempotent."""
     spelling: dict[str, str] = {}
     for v in graph.vertices:
         spelling.setdefault(v.name.lower(), v.name)
@@ -37,7 +37,7 @@ def complete(graph: JobGraph, base_dir: Path | None) -> JobGraph:
 
 
 def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None, mode: Mode) -> AnyVertex:
-    """Names of other vertices get the spelling of their declaration: to Spark, view names have no case."""
+    """Give names of other vertices the spelling of their declaration: to Spark, view names have no case."""
     match v:
         case Source():
             schema = without_colons(v.schema_.strip()) if v.schema_ else v.schema_
@@ -66,7 +66,7 @@ def _vertex(v: AnyVertex, spelling: dict[str, str], base_dir: Path | None, mode:
 
 
 def _sink_options(options: Mapping[str, str], base_dir: Path | None) -> Mapping[str, str]:
-    """The checkpoint of a stream is a path like others, and its option has one spelling: to Spark, options have no case."""
+    """Complete the checkpoint path of a stream, and give its option one spelling: to Spark, options have no case."""
     completed = dict(options)
     for name in [n for n in options if n.lower() == CHECKPOINT_LOCATION.lower()]:
         value = completed.pop(name)

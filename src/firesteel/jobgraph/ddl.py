@@ -1,7 +1,7 @@
-"""Column lists as Spark reads them: `id BIGINT NOT NULL, tags ARRAY<STRING> COMMENT 'free'`.
+"""Parser of column lists as Spark reads them: `id BIGINT NOT NULL, tags ARRAY<STRING> COMMENT 'free'`.
 
-Only what Spark surely refuses is an error here: unknown types, unbalanced brackets, missing names. Details that Spark
-versions differ in (lengths, precisions, collations) pass.
+Only what Spark certainly refuses is an error here: unknown types, unbalanced brackets, missing names. Details in which
+Spark versions differ (lengths, precisions, collations) pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 class DdlError(ValueError):
-    """The column list is wrong; the message says what, `fix` what to do."""
+    """The column list is invalid; the message says why, and `fix` what to do."""
 
     def __init__(self, message: str, fix: str = "write 'name TYPE, name TYPE'") -> None:
         self.fix = fix
@@ -40,7 +40,7 @@ class DdlError(ValueError):
 
 
 def column_names(ddl: str) -> tuple[str, ...]:
-    """The top-level columns that `ddl` declares, or DdlError. A schema in Spark's JSON form is taken too."""
+    """The top-level columns that `ddl` declares, or DdlError. A schema in Spark's JSON form is accepted too."""
     if ddl.lstrip().startswith("{"):
         return _json_names(ddl)
     names = tuple(_Parser(ddl).columns(until=None))
@@ -66,7 +66,7 @@ def _json_names(text: str) -> tuple[str, ...]:
     try:
         return tuple(str(field["name"]) for field in json.loads(text)["fields"])
     except (ValueError, KeyError, TypeError):
-        raise DdlError("it begins like a schema in JSON but is none") from None
+        raise DdlError("it looks like a schema in JSON but is not one") from None
 
 
 class _Parser:
@@ -94,7 +94,7 @@ class _Parser:
     def _column(self) -> str:
         kind, text = self._take("a column name")
         if kind not in ("word", "name"):
-            raise DdlError(f"there is '{text}' where a column name should be")
+            raise DdlError(f"found '{text}' where a column name is expected")
         name = text[1:-1].replace("``", "`") if kind == "name" else text
         if self._take_if(":") and self._depth == 0:
             self.top_colons.append(self._tokens[self._next - 1][2])
@@ -121,18 +121,22 @@ class _Parser:
             raise DdlError(f"column '{column}' has the unknown type '{text}'", fix)
         match word:
             case "ARRAY":
-                self._expect("<", f"ARRAY of column '{column}' says no element type", "write ARRAY<STRING>")
+                self._expect("<", f"the ARRAY of column '{column}' has no element type", "write ARRAY<STRING>")
                 self._type(column)
                 self._close(column)
             case "MAP":
-                self._expect("<", f"MAP of column '{column}' says no key and value types", "write MAP<STRING, BIGINT>")
+                self._expect(
+                    "<", f"the MAP of column '{column}' has no key and value types", "write MAP<STRING, BIGINT>"
+                )
                 self._type(column)
-                self._expect(",", f"MAP of column '{column}' has no value type", "write MAP<STRING, BIGINT>")
+                self._expect(",", f"the MAP of column '{column}' has no value type", "write MAP<STRING, BIGINT>")
                 self._type(column)
                 self._close(column)
             case "STRUCT":
                 if not self._take_if("<>"):
-                    self._expect("<", f"STRUCT of column '{column}' says no fields", "write STRUCT<a: INT, b: STRING>")
+                    self._expect(
+                        "<", f"the STRUCT of column '{column}' has no fields", "write STRUCT<a: INT, b: STRING>"
+                    )
                     for _ in self.columns(until=">"):
                         pass
             case "INTERVAL":
@@ -144,7 +148,7 @@ class _Parser:
         if (self._peek() or "").upper() in _UNITS:
             self._take("a unit")
             if self._take_if("TO") and self._take("a unit")[1].upper() not in _UNITS:
-                raise DdlError("INTERVAL ends in no unit", "write INTERVAL DAY TO SECOND")
+                raise DdlError("INTERVAL has no unit at its end", "write INTERVAL DAY TO SECOND")
 
     def _details(self, column: str, word: str) -> None:
         """`(10, 2)` after a type, COLLATE after a string, WITHOUT TIME ZONE after a time."""
@@ -152,7 +156,7 @@ class _Parser:
             while not self._take_if(")"):
                 kind, text = self._take(f"')' after {word}")
                 if kind not in ("word", "text") and text not in (",", ":"):
-                    raise DdlError(f"there is '{text}' in the brackets of {word}", f"write {word}(10)")
+                    raise DdlError(f"found '{text}' in the brackets of {word}", f"write {word}(10)")
         elif word in _NEEDS_LENGTH:
             raise DdlError(f"{word} of column '{column}' has no length", f"write {word}(20), or STRING")
         if self._take_if("COLLATE"):
@@ -174,7 +178,7 @@ class _Parser:
 
     def _take(self, wanted: str) -> tuple[str, str]:
         if self._next >= len(self._tokens):
-            raise DdlError(f"it ends where {wanted} should be")
+            raise DdlError(f"it ends where {wanted} is expected")
         self._next += 1
         return self._tokens[self._next - 1][:2]
 
@@ -186,7 +190,9 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> None:
         there = self._peek()
-        raise DdlError(f"there is '{there}' where {wanted} should be" if there else f"it ends where {wanted} should be")
+        raise DdlError(
+            f"found '{there}' where {wanted} is expected" if there else f"it ends where {wanted} is expected"
+        )
 
 
 def _tokens(ddl: str) -> Iterator[tuple[str, str, int]]:
@@ -196,7 +202,7 @@ def _tokens(ddl: str) -> Iterator[tuple[str, str, int]]:
         match = _TOKEN.match(ddl, position)
         if not match:
             raise DdlError(
-                f"'{ddl[position]}' cannot stand in a column list", "put unusual column names in `backticks`"
+                f"'{ddl[position]}' is not allowed in a column list", "put unusual column names in `backticks`"
             )
         if match.lastgroup != "space":
             yield str(match.lastgroup), match[0], position

@@ -24,7 +24,7 @@ class Document:
     data: Any
     lines: Lines = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    """What was wrong already with reading it."""
+    """Problems that were found while reading it."""
     file: str | None = None
     lost: tuple[str | None, ...] = ()
     """Names, where known, of vertices that could not be read and are not in `data`."""
@@ -40,7 +40,7 @@ class Locator:
     """For each vertex of the graph its index in the data; None when they are the same."""
 
     def line(self, loc: Loc) -> int | None:
-        """The line of `loc`, or of the nearest thing around it."""
+        """The line of `loc`, or of the nearest part around it."""
         for end in range(len(loc), -1, -1):
             if loc[:end] in self.lines:
                 return self.lines[loc[:end]]
@@ -69,7 +69,7 @@ class Locator:
         )
 
     def vertex_loc(self, index: int) -> Loc:
-        """Where the vertex stands that is number `index` in the graph."""
+        """The location of the vertex that is number `index` in the graph."""
         return ("vertices", self.positions[index] if self.positions else index)
 
 
@@ -95,6 +95,6 @@ def vertex_at(data: Any, loc: Loc) -> str | None:
 
 
 def in_line_order(problems: list[Problem]) -> list[Problem]:
-    """By line, those without one last, otherwise as found; the same thing said twice once."""
+    """Sort problems by line, those without one last, and drop duplicates."""
     unique = list(dict.fromkeys(problems))
     return sorted(unique, key=lambda p: (p.line is None, p.line or 0))

@@ -59,7 +59,7 @@ def _choose(names: dict[str, Any]) -> Job | dict[str, Any]:
         return next(iter(distinct.values()))
     if not distinct:
         return {
-            "error": "the file imports Job but has none at its top level",
+            "error": "the file imports Job but defines none at its top level",
             "fix": "write 'job = Job(\"name\")' at the top level",
         }
     return {

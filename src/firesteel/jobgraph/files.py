@@ -1,4 +1,4 @@
-"""Which files travel with a job: where a graph names them, and the same graph with others in their place."""
+"""The files that travel with a job: where a graph names them, and how to replace them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedFile:
 
     @property
     def modules(self) -> bool:
-        """Its name is that of a module, or it may be a directory of them."""
+        """Whether its name is that of a module, or it may be a directory of modules."""
         return self.loc[2] == "py_files"
 
     @property
@@ -32,7 +32,7 @@ class NamedFile:
 
 
 def files_in(data: Any) -> Iterator[NamedFile]:
-    """The files of a graph as plain data, which need not be a valid one."""
+    """The files that a graph names, which is plain data and need not be valid."""
     if not isinstance(data, dict):
         return
     settings = data.get("settings")
@@ -74,7 +74,7 @@ def with_files(graph: JobGraph, places: Mapping[Loc, str], modules: Sequence[str
 
 
 def with_files_in(data: Mapping[str, Any], places: Mapping[Loc, str], modules: Sequence[str] = ()) -> dict[str, Any]:
-    """As `with_files`, of plain data in which `files_in` has seen those places. `data` stays as it is."""
+    """`with_files` for plain data in which `files_in` has found those places. `data` stays as it is."""
     changed: dict[str, Any] = dict(data)
     for loc, text in places.items():
         holder: Any = changed

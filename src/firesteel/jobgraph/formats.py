@@ -1,4 +1,4 @@
-"""What each Spark data format can do: one table, asked by validation, the compiler and the sinks."""
+"""What each Spark data format can do, in one table for validation, the compiler and the sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class BatchCommit(Enum):
 
     STAGED_FILES = "written to a staging directory, moved into place by a recorded commit"
     TRANSACTION_ID = "the table format refuses a transaction id that it has seen"
-    NO_EFFECT = "writes nothing that could be doubled"
+    NO_EFFECT = "writes nothing that could be duplicated"
     NONE = "cannot be; the sink must say delivery: at-least-once"
 
 
@@ -23,9 +23,9 @@ class Format:
     stream_write: bool = False
     needs_path: bool = False
     needs_schema: bool = False
-    """A stream read of it needs a declared schema."""
+    """Whether reading it as a stream needs a declared schema."""
     takes_place: bool = True
-    """Its rows are at a path or in a table, not somewhere that options describe."""
+    """Whether its rows are at a path or in a table, not somewhere that options describe."""
     upsert: bool = False
     commit: BatchCommit = BatchCommit.NONE
 

@@ -1,4 +1,4 @@
-"""What no job graph from the network may be, whatever it says: bounds on everything that later steps cannot bound (S25).
+"""Bounds on every job graph from the network, for everything that later steps cannot bound (S25).
 
 Those steps recurse, compare each with each, and cannot be interrupted. All of this runs in threads.
 """
@@ -19,10 +19,10 @@ from firesteel.types import hides_nothing
 from .document import Document, Loc, Locator, vertex_at
 
 MAX_DEPTH = 64
-"""Levels of lists and mappings in each other."""
+"""Levels of nested lists and mappings."""
 MAX_VERTICES = 2000
 MAX_SINKS = 500
-"""Each is compared with each."""
+"""Every sink is compared with every other."""
 MAX_QUERY = 200_000
 """Characters of one query."""
 MAX_SQL = 1_000_000
@@ -36,7 +36,7 @@ MAX_NODES = 200_000
 """Values of a YAML text, with aliases written out."""
 MAX_FOUND = 100
 LONGEST_DURATION = 100 * 365 * 86400
-"""Seconds. Beyond it, milliseconds and points in time are no numbers that everybody can write."""
+"""The longest time in seconds. With a longer one, milliseconds and points in time would not fit everywhere."""
 
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 _DURATION = re.compile(DURATION_PATTERN)
@@ -46,7 +46,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def unfit(document: Document) -> list[Problem]:
-    """Why the graph in `document` cannot even be looked at; not all of it."""
+    """Reasons why the graph in `document` cannot even be examined; not necessarily all of them."""
     data = document.data
     at = Locator(document.file, document.lines)
     if too_deep(data):
@@ -60,7 +60,7 @@ def unfit(document: Document) -> list[Problem]:
 
 
 def too_deep(value: Any) -> bool:
-    """Whether lists and mappings stand in each other more than MAX_DEPTH levels deep. Does not recurse itself (S25)."""
+    """Whether lists and mappings are nested more than MAX_DEPTH levels deep. Does not recurse itself (S25)."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [v for v in level if isinstance(v, dict | list)]
@@ -71,7 +71,7 @@ def too_deep(value: Any) -> bool:
 
 
 def too_much_substitution(data: Any, variables: Mapping[str, str]) -> bool:
-    """Whether putting variables in would make the graph a giant."""
+    """Whether substituting the variables would make the graph too large."""
     declared = data.get("variables") if isinstance(data, dict) else None
     longest = longest_value(declared, variables)
     references = sum(v.count("${") for _, v in _leaves(data, ()) if isinstance(v, str))
@@ -90,7 +90,7 @@ def longest_value(declared: Any, given: Mapping[str, str]) -> int:
 
 
 def unfit_yaml(text: str, file: str) -> Problem | None:
-    """Why `text` cannot be read as YAML: too deep or too large, also once its aliases are written out."""
+    """Why `text` cannot be read as YAML: it is too deep or too large, perhaps only with its aliases written out."""
     if len(text) > MAX_YAML:
         return Problem(f"the pipeline has more than {MAX_YAML:,} characters", "send it as JSON", file=file)
     try:
@@ -98,7 +98,7 @@ def unfit_yaml(text: str, file: str) -> Problem | None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        fix = "correct the syntax; text with ':' or '#' in it needs quotes"
+        fix = "fix the syntax; text with ':' or '#' in it needs quotes"
         return Problem(f"this is not YAML: {what}", fix, file=file, line=mark.line + 1 if mark else None)
 
 
@@ -143,18 +143,26 @@ def _complaints(data: Any) -> Iterator[tuple[Loc, str, str]]:
     vertices = data.get("vertices")
     vertices = vertices if isinstance(vertices, list) else []
     if len(vertices) > MAX_VERTICES:
-        yield ("vertices",), f"there are {len(vertices)} of them, and a graph may have {MAX_VERTICES}", "split the job"
+        yield (
+            ("vertices",),
+            f"there are {len(vertices)} of them, and a graph may have at most {MAX_VERTICES}",
+            "split the job",
+        )
         return
     sinks = sum(isinstance(v, dict) and v.get("kind") == "sink" for v in vertices)
     if sinks > MAX_SINKS:
-        yield ("vertices",), f"{sinks} of them are sinks, and a graph may have {MAX_SINKS}", "split the job"
+        yield ("vertices",), f"{sinks} of them are sinks, and a graph may have at most {MAX_SINKS}", "split the job"
     sql = sum(len(q) for v in vertices if isinstance(v, dict) and isinstance(q := v.get("query"), str))
     if sql > MAX_SQL:
-        yield ("vertices",), f"their queries have {sql:,} characters, and a graph may have {MAX_SQL:,}", "split the job"
+        yield (
+            ("vertices",),
+            f"their queries have {sql:,} characters, and a graph may have at most {MAX_SQL:,}",
+            "split the job",
+        )
         return
     name = data.get("name")
     if isinstance(name, str) and not hides_nothing(name):
-        yield ("name",), "holds a control character, or one that cannot be seen", "write one line of plain text"
+        yield ("name",), "contains a control character or an invisible one", "write one line of plain text"
     for i, vertex in enumerate(vertices):
         if isinstance(vertex, dict):
             yield from _in_vertex(vertex, ("vertices", i))
@@ -166,13 +174,17 @@ def _complaints(data: Any) -> Iterator[tuple[Loc, str, str]]:
 def _in_vertex(vertex: Mapping[Any, Any], loc: Loc) -> Iterator[tuple[Loc, str, str]]:
     query, path = vertex.get("query"), vertex.get("path")
     if isinstance(query, str) and len(query) > MAX_QUERY:
-        yield (*loc, "query"), f"has {len(query):,} characters, and a query may have {MAX_QUERY:,}", "split the query"
+        yield (
+            (*loc, "query"),
+            f"has {len(query):,} characters, and a query may have at most {MAX_QUERY:,}",
+            "split the query",
+        )
     if isinstance(path, str) and _patterns(path) > MAX_PATTERNS:
         yield (*loc, "path"), f"stands for more than {MAX_PATTERNS:,} paths", "use * in place of some {a,b}"
 
 
 def _patterns(path: str) -> int:
-    """How many paths the braces in a path stand for; at least as many as there are."""
+    """An upper bound on the number of paths that the braces in a path stand for."""
     count = 1
     while count <= MAX_PATTERNS and (match := _BRACES.search(path)):
         count *= match[1].count(",") + 1
@@ -204,9 +216,9 @@ def _unfit_value(value: Any) -> tuple[str, str] | None:
     match value:
         case str():
             if "\0" in value:
-                return "holds the character U+0000", "remove it"
+                return "contains the character U+0000", "remove it"
             if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-                return "holds half a character (a lone surrogate)", "write it as UTF-8"
+                return "contains half a character (a lone surrogate)", "write it as UTF-8"
         case int() if not _SMALLEST <= value <= _LARGEST:
             return "is a number of more than 64 bits", "use a smaller one"
         case float() if not math.isfinite(value):

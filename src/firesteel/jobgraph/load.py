@@ -1,4 +1,4 @@
-"""A pipeline file becomes a valid JobGraph."""
+"""Loading a pipeline file as a valid JobGraph."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SUFFIXES = (".yaml", ".yml", ".json", ".sql", ".py")
 class LoadedPipeline:
     graph: JobGraph
     problems: tuple[Problem, ...]
-    """Suspicions that only Spark can settle. What is surely wrong has been raised."""
+    """Suspicions that only Spark can settle. Certain problems have been raised."""
     variables: Mapping[str, str]
-    """The variables of the pipeline and what they stood for."""
+    """The variables of the pipeline and their values."""
     base_dir: Path
-    """Absolute; relative paths of the pipeline were resolved against it."""
+    """The absolute directory against which the pipeline's relative paths were resolved."""
     file: Path
-    """As the caller gave it."""
+    """The path as the caller gave it."""
 
 
 def load_pipeline(path: Path, *, variables: Mapping[str, str] | None = None) -> LoadedPipeline:
@@ -49,13 +49,13 @@ def load_pipeline(path: Path, *, variables: Mapping[str, str] | None = None) -> 
 def _read(path: Path) -> Document:
     file = str(path)
     if path.suffix.lower() not in SUFFIXES:
-        _fail(file, f"'{path.suffix}' is not the suffix of a pipeline", f"use one of {', '.join(SUFFIXES)}")
+        _fail(file, f"'{path.suffix}' is not a suffix of pipeline files", f"use one of {', '.join(SUFFIXES)}")
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
-        _fail(file, "there is no such file", "check the path")
+        _fail(file, "no such file", "check the path")
     except IsADirectoryError:
-        _fail(file, "this is a directory", "name the pipeline file in it")
+        _fail(file, "this is a directory", "give the pipeline file in it")
     except OSError as error:
         _fail(file, f"the file cannot be read: {error.strerror}", "check its permissions")
     except UnicodeDecodeError:

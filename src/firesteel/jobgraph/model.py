@@ -1,8 +1,8 @@
 """JobGraph: what to run, as an immutable value with a versioned JSON form.
 
-A graph is a DAG of vertices (source, sql, python, sink), or one `script` or `session` vertex. The models here say what fields
-exist and of which type; what must hold between fields and vertices is said in `validate`. The same shape is read from YAML,
-sent as JSON, and published as `job-graph.schema.json` for editors.
+A graph is a DAG of vertices (source, sql, python, sink), or one `script` or `session` vertex. The models here define
+the fields and their types; `validate` checks what must hold between fields and vertices. The same shape is read from
+YAML, sent as JSON, and published as `job-graph.schema.json` for editors.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Model(BaseModel):
 
 
 class Resources(Model):
-    """What a vertex needs from the engine it runs on. All vertices say it, or none."""
+    """What a vertex needs from the engine it runs on. Either all vertices have it, or none."""
 
     cpu: Annotated[float, Field(gt=0)] = 1.0
     memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$")] = "512m"
 
 
 class Watermark(Model):
-    """How late events may come: Spark's `withWatermark`."""
+    """How late events may arrive: Spark's `withWatermark`."""
 
     column: str
     delay: Duration
@@ -119,20 +119,20 @@ class Python(_Relation):
 
 
 class SaveMode(StrEnum):
-    """What becomes of rows that are at the place of a sink already."""
+    """What happens to rows that are already at the place of a sink."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
     UPSERT = "upsert"
     ERROR = "error"
-    """Write only where nothing is; otherwise the job fails."""
+    """Write only if the place is empty; otherwise the job fails."""
     IGNORE = "ignore"
-    """Write only where nothing is; otherwise leave it as it is."""
+    """Write only if the place is empty; otherwise leave it as it is."""
 
 
 class Overwrite(StrEnum):
     DYNAMIC = "dynamic"
-    """Only those partitions that get rows."""
+    """Replace only the partitions that get rows."""
     ALL = "all"
 
 
@@ -166,7 +166,7 @@ class Sink(_Vertex):
     options: Mapping[str, Text] = Field(default_factory=dict)
     output_mode: OutputMode | None = None
     trigger: str | None = None
-    """Streaming: an interval such as `10 seconds`, or `available-now` to take what is there and end."""
+    """Streaming: an interval such as `10 seconds`, or `available-now` to process the available data and end."""
     foreach_batch: FunctionRef | None = None
     """Streaming: `module:function(batch_df, batch_id)` in place of a format."""
     delivery: Delivery = Delivery.EXACTLY_ONCE
@@ -185,13 +185,13 @@ class Script(_Vertex):
     file: str
     """A `.py` file, or a `.zip` or `.whl` with the program's modules in it."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
-    """Of an archive: what to run, as `python -m` would; without it, its `__main__.py`."""
+    """The module of an archive to run, as `python -m` would; without it, its `__main__.py` runs."""
     args: tuple[Text, ...] = ()
     api: ScriptApi = ScriptApi.AUTO
 
 
 class Interactive(_Vertex):
-    """A Spark session for somebody who types: a notebook, a shell. It ends when nothing was run in it for a while."""
+    """A Spark session for interactive use, in a notebook or a shell. It ends when nothing has run in it for a while."""
 
     kind: Literal["session"] = "session"
     idle_timeout: Duration = "1 h"
@@ -218,7 +218,7 @@ class ExponentialDelayRestart(Model):
     max_delay: Duration = "1 min"
     multiplier: Annotated[float, Field(gt=1)] = 2.0
     attempts: Annotated[int, Field(ge=0)] | None = None
-    """None: for ever."""
+    """None: without limit."""
 
 
 class FailureRateRestart(Model):
@@ -234,7 +234,7 @@ Restart = Annotated[
 
 
 class Artifacts(Model):
-    """Files that travel with the job. Relative paths are relative to the pipeline file."""
+    """Files that travel with the job. Relative paths start at the directory of the pipeline file."""
 
     py_files: tuple[str, ...] = ()
     """.py, .zip, .egg, .whl or a directory of modules; on the path of the driver and of Python workers."""
@@ -249,14 +249,14 @@ class RowMetrics(StrEnum):
 
 
 class SavepointRestore(Model):
-    """The savepoint that the queries of a streaming job go on from, when the job runs for the first time."""
+    """The savepoint from which the queries of a streaming job start when the job runs for the first time."""
 
     path: Annotated[str, Field(min_length=1)]
     """Its directory: an absolute path, or a URL."""
     allow_non_restored_state: bool = False
-    """The state of sinks that this job does not have may be left behind."""
+    """Whether the state of sinks that this job does not have may be skipped."""
     allow_incompatible_state: bool = False
-    """Start although the state does not fit the queries. Their rows may be wrong."""
+    """Whether to start even if the state does not fit the queries. Their rows may be wrong."""
 
 
 class Settings(Model):
@@ -264,19 +264,19 @@ class Settings(Model):
     checkpoint_interval: Duration | None = None
     """Default trigger of the streaming sinks."""
     checkpoint_retention: CheckpointRetention | None = None
-    """What becomes of the checkpoint when the stream has ended; by default what the cluster is configured to do."""
+    """What happens to the checkpoint when the stream has ended; by default what the cluster is configured to do."""
     spark: Mapping[str, Text] = Field(default_factory=dict)
     artifacts: Artifacts = Field(default_factory=Artifacts)
     row_metrics: RowMetrics = RowMetrics.OPERATORS
     """`operators`: rows from Spark's own metrics, free.
     `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
     directory: str | None = None
-    """Working directory of the driver, on the machine where it runs; one of its own when there is none such."""
+    """Working directory of the driver, on the machine where it runs; if it does not exist, the driver has its own."""
     restore: SavepointRestore | None = None
 
 
 class JobGraph(Model):
-    """What to run. Equal graphs describe the same job, whichever way they were written."""
+    """A job graph. Equal graphs describe the same job, whichever way they were written."""
 
     version: Literal[1] = SCHEMA_VERSION
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -292,7 +292,7 @@ class JobGraph(Model):
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """For each vertex, those that read it, in file order; a vertex that reads it twice stands twice."""
+        """For each vertex, those that read it, in file order; a vertex that reads it twice is listed twice."""
         out: dict[str, list[str]] = {v.name: [] for v in self.vertices}
         for v in self.vertices:
             for i in inputs_of(v):
@@ -315,11 +315,11 @@ class JobGraph(Model):
 
     @property
     def is_program(self) -> bool:
-        """It is no DAG: what runs is known to the program, or to the one who types."""
+        """Whether it is not a DAG: only the program, or the user of the session, knows what runs."""
         return isinstance(self.vertices[0], Script | Interactive)
 
     def topological(self) -> tuple[AnyVertex, ...]:
-        """Vertices so that inputs come first; file order among equals. Assumes a validated (acyclic) graph."""
+        """Vertices in an order in which inputs come first; file order among equals. Assumes a valid (acyclic) graph."""
         done: dict[str, AnyVertex] = {}
 
         def visit(name: str) -> None:
@@ -337,7 +337,8 @@ class JobGraph(Model):
         """The graph as it is stored, and as its digest is taken: JSON with sorted keys, written once.
 
         The order in which options were given does not matter. A field that is None is left out, so that a field which a later
-        version adds leaves the bytes as they were. A graph of megabytes takes milliseconds: first ask for it in a thread.
+        version adds leaves the bytes as they were. A graph of megabytes takes milliseconds, so the first call belongs
+        in a thread.
         """
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -350,7 +351,7 @@ class JobGraph(Model):
         return graph
 
     def with_(self, **changes: Any) -> JobGraph:
-        """A copy with other fields, which are taken as valid."""
+        """A copy with other fields, which are not validated."""
         return self.model_copy(update=changes)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> JobGraph:

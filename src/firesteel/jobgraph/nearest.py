@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import islice
 
 SUGGESTIONS = 20
-"""Problems of one pipeline that come with a suggestion."""
+"""The most problems of one pipeline that come with a suggestion."""
 LISTED = 40
-"""Words that a message lists."""
+"""The most words that a message lists."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -29,13 +29,13 @@ def suggestion(match: str | None, otherwise: str) -> str:
 
 
 class Spelling:
-    """Suggestions for the first problems of one pipeline. Each costs a look at all choices, and nobody reads hundreds (S25)."""
+    """Suggestions for the first problems of one pipeline. Each costs a pass over all choices (S25)."""
 
     def __init__(self, limit: int = SUGGESTIONS) -> None:
         self._left = limit
 
     def nearest(self, word: str, choices: Iterable[str]) -> str | None:
-        """As the function of that name; None once there were enough."""
+        """A suggestion from the function of the same name; None once there were enough."""
         if self._left <= 0:
             return None
         self._left -= 1
@@ -46,6 +46,6 @@ class Spelling:
 
 
 def listed(words: Iterable[str]) -> str:
-    """The words with commas; of very many, the first ones."""
+    """The words, separated by commas; if there are very many, only the first ones."""
     first = list(islice(words, LISTED + 1))
     return ", ".join(first) if len(first) <= LISTED else f"{', '.join(first[:LISTED])} and others"

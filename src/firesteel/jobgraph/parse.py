@@ -1,4 +1,4 @@
-"""From plain data to the model, with the model's complaints in our own words.
+"""Parsing plain data into the model, with the model's complaints in our own words.
 
 When only some vertices are wrong, the rest still becomes a graph, so that one run can report what is wrong with those
 too.
@@ -47,12 +47,12 @@ _PARTS: Mapping[str, type[BaseModel]] = {
 @dataclass(frozen=True)
 class Parsed:
     graph: model.JobGraph | None
-    """What could be read; None when nothing could."""
+    """The readable part of the graph; None when there is none."""
     problems: tuple[Problem, ...]
     at: Locator
-    """Knows where the vertices of `graph` stand, which are fewer than those of the data when some are broken."""
+    """Locates the vertices of `graph`, which are fewer than those of the data when some are broken."""
     partial: bool = False
-    """Vertices of the data are missing from `graph`, so what seems unread or missing in it may be theirs."""
+    """Whether vertices of the data are missing from `graph`, so that what seems unread or missing may be theirs."""
 
 
 def parse(data: Any, at: Locator) -> Parsed:
@@ -74,7 +74,7 @@ def parse(data: Any, at: Locator) -> Parsed:
 
 
 def _is_echo(detail: ErrorDetails, data: dict[str, Any]) -> bool:
-    """pydantic counts only sound vertices, so a file whose vertices are all wrong is also "too short"."""
+    """pydantic counts only valid vertices, so a file whose vertices are all invalid is also "too short"."""
     return detail["type"] == "too_short" and detail["loc"] == ("vertices",) and bool(data["vertices"])
 
 
@@ -135,7 +135,7 @@ _Explanation = tuple[str, str, Loc]
 def _unknown_field(c: _Complaint) -> _Explanation:
     fields = _fields_at(c.loc[:-1], c.data)
     return (
-        "there is no such field",
+        "no such field",
         c.spelling.suggest(str(c.loc[-1]), fields, f"the fields here are {listed(fields)}"),
         c.loc,
     )
@@ -184,7 +184,7 @@ def _bad_kind(c: _Complaint) -> _Explanation:
     field = "kind" if c.loc[0] == "vertices" else "type"
     word = str(c.ctx["tag"])
     return (
-        f"'{word}' is none of {listed(choices)}",
+        f"'{word}' is not one of {listed(choices)}",
         c.spelling.suggest(word, choices, "use one of them"),
         (*c.loc, field),
     )
@@ -195,7 +195,7 @@ def _bad_choice(c: _Complaint) -> _Explanation:
     if len(choices) == 1:
         return f"must be {choices[0]}, not {_shown(c.value)}", f"write {choices[0]}", c.loc
     return (
-        f"{_shown(c.value)} is none of {listed(choices)}",
+        f"{_shown(c.value)} is not one of {listed(choices)}",
         c.spelling.suggest(str(c.value), choices, "use one of them"),
         c.loc,
     )
@@ -240,7 +240,7 @@ def _list(c: _Complaint) -> _Explanation:
 def _too_short(c: _Complaint) -> _Explanation:
     if c.loc == ("vertices",):
         return "is empty", "add a source and a sink, or a script", c.loc
-    return "is empty", "name at least one column", c.loc
+    return "is empty", "list at least one column", c.loc
 
 
 def _bound(word: str, key: str) -> Callable[[_Complaint], _Explanation]:

@@ -1,7 +1,7 @@
-"""Where a job graph from the network may point: places that mean the same on every node, and uploaded files (S9).
+"""The places to which a job graph from the network may point: those that mean the same on every node, and uploads (S9).
 
 What a job reads and writes is Spark's business, by an absolute path or a URL. Files that travel with the job are
-references to uploads: the control plane fetches nothing, and opens no path that somebody names, unless it is an admin.
+references to uploads: the control plane fetches nothing, and opens no path that a caller names, unless it is an admin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 def place_problems(data: Any, at: Locator, *, local_files: bool = False) -> list[Problem]:
     """What is wrong with the places that the graph in `data` (plain JSON) names.
 
-    `local_files`: files that travel with the job may be those of the node. For admins, who could read them anyway.
+    `local_files` allows files of the node to travel with the job. It is for admins, who could read them anyway.
     """
     if not isinstance(data, dict):
         return []
@@ -32,7 +32,7 @@ def place_problems(data: Any, at: Locator, *, local_files: bool = False) -> list
         if local_files and file.text.startswith("/"):
             continue
         if message := _not_a_ref(file.text):
-            fix = "upload the file (POST /blobs) and name it as blob:<sha256>/<name>"
+            fix = "upload the file (POST /blobs) and refer to it as blob:<sha256>/<name>"
             found.append(at.problem(file.loc, message, fix, vertex=vertex_at(data, file.loc)))
     for loc, path in _paths(data):
         if not is_absolute(path):
@@ -52,7 +52,7 @@ def is_absolute(path: str) -> bool:
 
 def _not_a_ref(text: str) -> str:
     if not is_blob_ref(text):
-        return f"'{_shown(text)}' is not an uploaded file, and the cluster takes files from nowhere else"
+        return f"'{_shown(text)}' is not an uploaded file, and the cluster accepts no others"
     try:
         BlobRef.parse(text)
     except ValueError as error:

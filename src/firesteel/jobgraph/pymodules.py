@@ -20,7 +20,7 @@ _ARCHIVES = (".zip", ".whl", ".egg")
 
 @dataclass(frozen=True)
 class Module:
-    """A module that was found.
+    """A module that exists.
 
     Without source (an extension, a namespace package) nothing is known about its content.
     """
@@ -85,7 +85,7 @@ def _in_archive(name: str, archive: Path) -> Module | None:
 
 
 def _in_environment(name: str) -> Module | None:
-    """Step by step from the top package: `importlib.util.find_spec` of a dotted name would import its parents."""
+    """Find a module step by step from its top package: `importlib.util.find_spec` would import the parents."""
     top, *rest = name.split(".")
     try:
         spec: ModuleSpec | None = importlib.util.find_spec(top)
@@ -114,9 +114,9 @@ def _read(file: Path) -> Module | None:
 @dataclass(frozen=True)
 class ModuleNames:
     defined: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | None]
-    """Top-level names; the definition of those that are made by `def` and by nothing else."""
+    """Top-level names, with the definition of those that only a `def` defines."""
     open_ended: bool
-    """There is a `from x import *` or a module `__getattr__`: any name may exist."""
+    """Whether there is a `from x import *` or a module `__getattr__`, so that any name may exist."""
 
 
 def names_in(tree: ast.Module) -> ModuleNames:

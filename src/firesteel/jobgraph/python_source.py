@@ -1,6 +1,6 @@
 """Pipelines written in Python: files that build a Job, and plain PySpark scripts.
 
-Which of the two a file is, is read from its syntax tree. A file that builds a Job is run in a process of its own, by
+Its syntax tree tells which of the two a file is. A file that builds a Job is run in a process of its own, by
 `extract`, because it is user code and may print, hang, exit or import anything.
 """
 
@@ -64,7 +64,7 @@ def _extract(path: Path, file: str, timeout_s: float) -> Document:
         _kill(process)
         _, err = process.communicate()
         message = f"building the job took more than {timeout_s:g} s"
-        return _failed(file, message, "only describe the job in this file, and compute in its vertices", err)
+        return _failed(file, message, "only describe the job in this file, and do the computing in its vertices", err)
     except BaseException:
         _kill(process)
         process.wait()

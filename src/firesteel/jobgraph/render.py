@@ -12,7 +12,7 @@ _QUERY_WIDTH = 60
 def tree(graph: JobGraph) -> str:
     """One line per vertex; a vertex with several readers is shown in full once and referred to afterwards.
 
-    Vertices that lead to no sink stand at the end, so that a broken graph can be shown too.
+    Vertices that lead to no sink come last, so that a broken graph can be shown too.
     """
     lines = [f"{graph.name} ({graph.mode})"]
     shown: set[str] = set()

@@ -1,6 +1,6 @@
 """`job-graph.schema.json`, for editors that complete and check YAML: generated from the model.
 
-`python -m firesteel.jobgraph.schema` writes it anew.
+`python -m firesteel.jobgraph.schema` writes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def job_graph_schema() -> dict[str, Any]:
                 definition["required"] = sorted({*definition.get("required", ()), *tags})
     schema["properties"]["variables"] = {
         "type": "object",
-        "description": "Name and default of each ${name} in the strings of the pipeline; null: must be given.",
+        "description": "Names and defaults of the variables ${name} in the pipeline's strings; null: must be given.",
         "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
     }
     return schema

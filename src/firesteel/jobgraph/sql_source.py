@@ -8,7 +8,7 @@
     -- firesteel: {description: what accounting reads}
     INSERT OVERWRITE result USING parquet OPTIONS (path 'out') TABLE paid;
 
-Each statement is one vertex. The result is a Document like that of a YAML file; nothing here knows what makes it valid.
+Each statement is one vertex. The result is a Document like that of a YAML file; this module does not validate it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _File:
             if field == "args" and isinstance(value, dict) and "args" in vertex:
                 vertex["args"] = {**vertex["args"], **value}
             elif field in vertex:
-                message = "is set by the statement and by the comment before it"
+                message = "is set both by the statement and by the comment before it"
                 self._problem(message, "keep it in the statement", extra_lines[(field,)], vertex["name"], field)
             else:
                 vertex[field] = value
@@ -148,7 +148,7 @@ class _Cursor:
 
     @property
     def line(self) -> int:
-        """Of the next word, or of the last one when there is none."""
+        """The line of the next word, or of the last one when there is none."""
         return self._tokens[min(self._next, len(self._tokens) - 1)].line
 
     def peek(self) -> Token | None:
@@ -157,7 +157,7 @@ class _Cursor:
     def take(self, wanted: str) -> Token:
         token = self.peek()
         if token is None:
-            raise self.error(f"the statement ends where {wanted} should be")
+            raise self.error(f"the statement ends where {wanted} is expected")
         self._next += 1
         return token
 
@@ -180,7 +180,7 @@ class _Cursor:
         token = self.take(wanted)
         if token.kind not in ("word", "name"):
             self._next -= 1
-            raise self.error(f"there is {token.text} where {wanted} should be")
+            raise self.error(f"found {token.text} where {wanted} is expected")
         return token.value
 
     def rest(self) -> str:
@@ -189,7 +189,7 @@ class _Cursor:
         self._next = len(self._tokens)
         return self.text[token.start : self.end].strip() if token else ""
 
-    def error(self, message: str, fix: str = f"the shapes are {_SHAPES}") -> _StatementError:
+    def error(self, message: str, fix: str = f"the forms are {_SHAPES}") -> _StatementError:
         return _StatementError(message, fix, self.line, self.vertex)
 
 
@@ -206,13 +206,13 @@ class _Statement:
             self._insert()
         else:
             token = self.at.take("a statement")
-            fix = "Spark settings go into settings.spark of the header" if token.is_word("SET") else f"use {_SHAPES}"
-            message = f"a statement that begins with {token.text} is no vertex"
+            fix = "put Spark settings into settings.spark of the header" if token.is_word("SET") else f"use {_SHAPES}"
+            message = f"a statement that begins with {token.text} is not a vertex"
             raise _StatementError(message, fix, token.line)
         if self.at.peek() is not None:
             token = self.at.take("the end")
             fix = "remove it, or end the statement before it with ';'"
-            raise _StatementError(f"'{token.text}' is not expected here", fix, token.line, self.at.vertex)
+            raise _StatementError(f"unexpected '{token.text}'", fix, token.line, self.at.vertex)
         return self.vertex, self.lines
 
     def _set(self, field: str, value: Any, line: int) -> None:
@@ -289,7 +289,7 @@ class _Statement:
         self._place(options, option_lines)
         line = self.at.line
         if not (self.at.take_words("TABLE") or self._select_all_from()):
-            fix = "end with TABLE view, and give a query a view of its own"
+            fix = "end with TABLE view, and put a query into a view of its own"
             raise self.at.error("a sink writes one view as it is", fix)
         self._set("input", self.at.name("the name of the view to write"), line)
 
@@ -329,7 +329,7 @@ class _Statement:
         while self.at.take_mark(","):
             names.append(self.at.name("a column"))
         if not self.at.take_mark(")"):
-            raise self.at.error("the columns of PARTITIONED BY do not end", "write PARTITIONED BY (a, b)")
+            raise self.at.error("the column list of PARTITIONED BY is not closed", "write PARTITIONED BY (a, b)")
         return names
 
     def _options(self) -> tuple[dict[str, str], dict[str, int]]:
@@ -342,11 +342,11 @@ class _Statement:
             raise self.at.error("OPTIONS has no list", fix)
         while not self.at.take_mark(")"):
             if options and not self.at.take_mark(","):
-                raise self.at.error("there is no ',' between two options", fix)
+                raise self.at.error("a ',' is missing between two options", fix)
             line = self.at.line
             key = self._option_key()
             if key in options:
-                raise self.at.error(f"the option '{key}' is written twice", "keep one of them")
+                raise self.at.error(f"the option '{key}' is given twice", "keep one of them")
             self.at.take_mark("=")
             options[key], lines[key] = self._option_value(key), line
         return options, lines

@@ -1,4 +1,4 @@
-"""Spark SQL as tokens: enough to split a file at its semicolons and to read the statements that are ours."""
+"""A tokenizer of Spark SQL: enough to split a file at its semicolons and to read the statements that are ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Token:
 
     @property
     def value(self) -> str:
-        """What the token stands for: without quotes and escapes."""
+        """The value of the token, without quotes and escapes."""
         match self.kind:
             case "name":
                 return self.text[1:-1].replace("``", "`")
@@ -59,12 +59,12 @@ def _unescape(match: re.Match[str], quote: str) -> str:
 
 
 class UnclosedError(ValueError):
-    """A quote or comment that never ends."""
+    """A quote or comment that is not closed."""
 
     def __init__(self, what: str, line: int) -> None:
         self.what = what
         self.line = line
-        super().__init__(f"{what} that begins here never ends")
+        super().__init__(f"{what} that begins here is not closed")
 
 
 def tokens(text: str) -> Iterator[Token]:

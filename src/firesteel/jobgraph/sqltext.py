@@ -1,4 +1,4 @@
-"""What the text of a query says about itself: does it parse, which tables does it read.
+"""What the text of a query tells: whether it parses, and which tables it reads.
 
 sqlglot stands in for Spark's parser, which runs in a JVM that is not there yet when a pipeline is checked. It knows
 most of Spark's dialect but not all, so what it cannot parse is a suspicion, not an error.
@@ -26,7 +26,7 @@ _LITERALS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|--[^\n]*|/\*.*?\
 class SqlError:
     message: str
     line: int | None = None
-    """From 1, within the query."""
+    """The line within the query, counted from 1."""
     column: int | None = None
     certain: bool = False
 
@@ -62,13 +62,13 @@ def read_query(text: str) -> Query:
         return Query(_guess(text), SqlError((str(error).splitlines() or ["it does not parse"])[0]))
     found = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     if len(found) != 1:
-        message = f"it holds {len(found)} statements, not one" if found else "it is empty"
+        message = f"it has {len(found)} statements, not one" if found else "it is empty"
         return Query(_guess(text), SqlError(message, certain=True))
     return _read_statement(found[0], text)
 
 
 def _wrong_beginning(text: str) -> SqlError | None:
-    """Spark's grammar has few words that a query can begin with: with any other one it is none, whatever follows."""
+    """Check the first word: Spark's grammar has few with which a query can begin, whatever follows."""
     try:
         first = next(t for t in tokens(text) if t.kind not in ("space", "comment") and t.text != "(")
     except (StopIteration, UnclosedError):
@@ -78,7 +78,7 @@ def _wrong_beginning(text: str) -> SqlError | None:
     near = difflib.get_close_matches(first.text.upper(), _BEGINNINGS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     column = first.start - text.rfind("\n", 0, first.start)
-    return SqlError(f"'{first.text}' begins no query{hint}", first.line, column, certain=True)
+    return SqlError(f"a query cannot begin with '{first.text}'{hint}", first.line, column, certain=True)
 
 
 def _read_statement(statement: Any, text: str) -> Query:

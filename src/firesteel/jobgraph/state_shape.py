@@ -1,4 +1,4 @@
-"""Which state the query of each sink keeps, and from which streams: the whole way from the sources to the sink."""
+"""The state that the query of each sink keeps, and its streams, along the whole way from the sources to the sink."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .model import JobGraph, Python, Relation, Sink, Source, Sql
 from .state_sql import KeptState, StateKind, query_state
 
 _MOST = 500
-"""Vertices on all ways to a sink. More than that are not followed."""
+"""The most vertices on all ways to a sink that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Shape:
     sources: tuple[Source, ...]
     """The streams that it reads, in the order in which Spark counts them, each as often as it is read."""
     unclear: tuple[tuple[str, str], ...]
-    """Vertices whose state cannot be told from the graph, and why."""
+    """Vertices whose state the graph does not tell, and why."""
     vertices: tuple[str, ...]
-    """All on the way."""
+    """All vertices on the way."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Walk:
 
 
 def shape_of(graph: JobGraph, sink: Sink) -> Shape:
-    """What the query of `sink` keeps. The graph is complete and valid."""
+    """The state that the query of `sink` keeps. The graph is complete and valid."""
     walk = _Walk()
     streams = _streams(graph)
     _follow(graph, sink.input, streams, walk)

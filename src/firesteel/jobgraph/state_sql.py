@@ -1,4 +1,4 @@
-"""Which state a streaming query keeps, as far as its text tells: what it groups by, joins on and counts.
+"""The state that a streaming query keeps, as far as its text tells: what it groups by, joins on and counts.
 
 Comparing two texts needs one spelling: aliases of tables give way to their names, positions and aliases in GROUP BY to what
 they stand for, and identifiers lose their case.
@@ -61,7 +61,7 @@ def query_state(text: str, streams: frozenset[str]) -> QueryState:
             return _Reader(sqlglot.parse_one(spelling, dialect="spark"), streams).read()
         except (SqlglotError, RecursionError):
             continue
-    return QueryState((), (), "its SQL cannot be read here")
+    return QueryState((), (), "its SQL cannot be parsed here")
 
 
 class _Reader:

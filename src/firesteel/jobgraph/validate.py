@@ -1,4 +1,4 @@
-"""What must hold in a job graph beyond the types of its fields. All problems at once, never only the first."""
+"""Validation: what must hold in a job graph beyond the types of its fields. It reports all problems at once."""
 
 from __future__ import annotations
 

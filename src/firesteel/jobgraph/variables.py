@@ -1,4 +1,4 @@
-"""`${name}` in the strings of a pipeline.
+"""Variables `${name}` in the strings of a pipeline.
 
 A variable is declared in `variables:` with its default (null: must be given), or where it is used, as
 `${name:-default}`. `$${` is a literal `${`. A value is put in as text; the model turns text into the number or
@@ -26,9 +26,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 @dataclass(frozen=True)
 class Substituted:
     document: Document
-    """Without `variables`, every reference replaced."""
+    """The document without `variables`, and with every reference replaced."""
     variables: Mapping[str, str]
-    """What each variable stood for; those that were never given are not in it."""
+    """The value of each variable, except for those without one."""
 
 
 def substitute(document: Document, given: Mapping[str, str]) -> Substituted:
@@ -98,7 +98,9 @@ class _Substitution:
             return "${"
         name, inline = match[1], match[2]
         if name is None:
-            self._problem(loc, "has '${' that begins no variable", "write ${name}, or $${ for a literal '${'")
+            self._problem(
+                loc, "contains a '${' that does not begin a variable", "write ${name}, or $${ for a literal '${'"
+            )
             return match[0]
         if inline is not None:
             self.names.add(name)

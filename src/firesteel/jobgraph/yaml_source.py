@@ -60,7 +60,7 @@ def read_json(text: str, *, file: str | None = None) -> Document:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        problem = Problem(f"this is not JSON: {error.msg}", "correct the syntax", file=file, line=error.lineno)
+        problem = Problem(f"this is not JSON: {error.msg}", "fix the syntax", file=file, line=error.lineno)
         return Document(None, problems=(problem,), file=file)
     marked = read_yaml(text.replace("\t", " "), file=file)  # JSON strings hold no tabs, and YAML takes none
     if marked.data is None:
@@ -77,7 +77,7 @@ def _syntax_problem(error: yaml.YAMLError, file: str | None, first_line: int) ->
         mark = error.problem_mark or error.context_mark
         line = mark.line + first_line if mark else None
         what = error.problem or what
-    fix = "indent with spaces" if "'\\t'" in what else "correct the syntax; text with ':' or '#' in it needs quotes"
+    fix = "indent with spaces" if "'\\t'" in what else "fix the syntax; text with ':' or '#' in it needs quotes"
     return Problem(f"this is not YAML: {what}", fix, file=file, line=line)
 
 

@@ -1,4 +1,4 @@
-"""What a check knows and where it reports."""
+"""The context of a check: what it knows, and where it reports."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Context:
         self.base_dir = base_dir
         """None: the files of the job are not on this machine, so nothing is said about them."""
         self.partial = partial
-        """Some vertices are so wrong that they are not in `graph`: what seems unused or missing may be theirs."""
+        """Whether invalid vertices are missing from `graph`: what seems unused or missing may be theirs."""
         self.problems: list[Problem] = []
         self.names = {v.name.lower() for v in graph.vertices}
         self.broken = broken
-        """Lower-case names of the vertices that are not in `graph` because they are wrong."""
+        """Lower-case names of the vertices that are not in `graph` because they are invalid."""
         self.excused: set[str] = set()
         """Lower-case names of vertices that seem unread only because of a problem that is reported already."""
         self.spelling = Spelling()

@@ -1,4 +1,4 @@
-"""Python functions and files that the job names: are they there, do they fit. No user code is imported."""
+"""Checks of the Python functions and files that a job names: do they exist and fit? No user code is imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(c: Context) -> None:
         elif isinstance(v, Sink) and v.foreach_batch:
             _function(c, v, "foreach_batch", v.foreach_batch)
         elif isinstance(v, Script) and is_local(v.file) and not _path(v.file, c.base_dir).is_file():
-            c.add(v, "file", f"there is no file {v.file}", "check the path; it is relative to the pipeline file")
+            c.add(v, "file", f"no such file: {v.file}", "check the path; it is relative to the pipeline file")
 
 
 def _files(c: Context, base_dir: Path) -> None:
@@ -31,7 +31,7 @@ def _files(c: Context, base_dir: Path) -> None:
         for i, entry in enumerate(getattr(artifacts, field)):
             if is_local(entry) and not _path(entry.partition("#")[0], base_dir).exists():
                 fix = "check the path; it is relative to the pipeline file"
-                c.add_top(("settings", "artifacts", field, i), f"there is no file {entry}", fix)
+                c.add_top(("settings", "artifacts", field, i), f"no such file: {entry}", fix)
 
 
 def _path(text: str, base_dir: Path) -> Path:
@@ -45,7 +45,7 @@ def _function(c: Context, v: Python | Sink, field: str, reference: str) -> None:
     module = find_module(module_name, py_files=c.graph.settings.artifacts.py_files, base_dir=c.base_dir)
     if module is None:
         top = module_name.partition(".")[0]
-        fix = f"put {top}.py beside the pipeline, or list its place in settings.artifacts.py_files"
+        fix = f"put {top}.py beside the pipeline, or list its path in settings.artifacts.py_files"
         c.add(v, field, f"there is no module '{module_name}'", fix)
         return
     try:

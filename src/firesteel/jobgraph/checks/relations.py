@@ -1,4 +1,4 @@
-"""Sources and queries: formats that fit the mode, schemas, SQL, watermarks."""
+"""Checks of sources and queries: formats that fit the mode, schemas, SQL, watermarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(c: Context) -> None:
 
 
 def misspelt(format_: str) -> str | None:
-    """The known format that an unknown one was probably meant to be. Third-party formats are not near to any."""
+    """The known format that an unknown one was probably meant to be. Third-party formats are close to none."""
     if format_ in FORMATS:
         return None
     match = nearest(format_, FORMATS)
@@ -36,10 +36,10 @@ def _source(c: Context, v: Source) -> None:
     format_ = lookup(v.format)
     _readable(c, v, format_)
     if v.path and v.table:
-        c.add(v, "table", "path and table cannot stand together", "keep one of them")
+        c.add(v, "table", "path and table exclude each other", "keep one of them")
     elif not format_.takes_place and (v.path or v.table):
         field = "path" if v.path else "table"
-        fix = "name the table in options: {dbtable: ...}" if v.format == "jdbc" else "remove it"
+        fix = "give the table in options: {dbtable: ...}" if v.format == "jdbc" else "remove it"
         c.add(v, field, f"format '{v.format}' has no {field}", fix)
     elif (format_.needs_path or format_.upsert) and not v.path and not v.table:
         c.add(v, "path", f"is missing, and format '{v.format}' needs it", "add 'path: ...', or 'table: ...'")
@@ -63,10 +63,10 @@ def _inferred(c: Context) -> bool:
 def _readable(c: Context, v: Source, format_: Format) -> None:
     meant = misspelt(v.format)
     if meant:
-        message = f"'{v.format}' is not a format that Spark brings"
+        message = f"'{v.format}' is not one of Spark's own formats"
         c.add(v, "format", message, f"did you mean '{meant}'?", certain=False)
     if not format_.batch_read and not format_.stream_read:
-        c.add(v, "format", f"format '{v.format}' cannot be read", "use it in a sink only")
+        c.add(v, "format", f"format '{v.format}' cannot be read", "use it only in a sink")
     elif c.streaming and v.static and not format_.batch_read:
         c.add(v, "static", f"format '{v.format}' can only be read as a stream", "remove static")
     elif c.streaming and not v.static and not format_.stream_read:
@@ -85,8 +85,10 @@ def _sql(c: Context, v: Sql) -> None:
     if query.error:
         line = c.text_line(v, "query", query.error.line) if query.error.line else None
         where = f" (line {query.error.line}, column {query.error.column} of the query)" if query.error.line else ""
-        fix = "write one SELECT" if query.error.certain else "check the query; Spark has the last word"
-        message = f"{'this is no query' if query.error.certain else 'this may not be Spark SQL'}: {query.error.message}"
+        fix = "write one SELECT" if query.error.certain else "check the query; Spark decides when it runs"
+        message = (
+            f"{'this is not a query' if query.error.certain else 'this may not be Spark SQL'}: {query.error.message}"
+        )
         c.add(v, "query", message + where, fix, certain=query.error.certain, line=line)
         return
     reads = {n.lower() for n in query.reads}

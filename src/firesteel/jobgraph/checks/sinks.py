@@ -1,4 +1,4 @@
-"""Sinks: formats, places, modes, and whether a repeated attempt could write rows twice."""
+"""Checks of sinks: formats, places, modes, and whether a repeated attempt could write rows twice."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def check(c: Context) -> None:
 def _foreach_batch(c: Context, v: Sink) -> None:
     for field in ("format", "path", "table", "partition_by", "options"):
         if getattr(v, field):
-            message = f"foreach_batch and {field} cannot stand together, the function does the writing"
+            message = f"foreach_batch and {field} exclude each other: the function does the writing"
             c.add(v, field, message, "keep one of them")
 
 
 def _format(c: Context, v: Sink, format_: Format) -> None:
     meant = misspelt(v.format or "")
     if meant:
-        message = f"'{v.format}' is not a format that Spark brings"
+        message = f"'{v.format}' is not one of Spark's own formats"
         c.add(v, "format", message, f"did you mean '{meant}'?", certain=False)
     if c.streaming and not format_.stream_write:
         c.add(v, "format", f"format '{v.format}' cannot be written by a stream", "use foreach_batch")
@@ -54,10 +54,10 @@ def _format(c: Context, v: Sink, format_: Format) -> None:
         fix = "set 'mode: streaming' for the job" if format_.stream_write else "use another format"
         c.add(v, "format", f"format '{v.format}' cannot be written by a batch job", fix)
     if v.path and v.table:
-        c.add(v, "table", "path and table cannot stand together", "keep one of them")
+        c.add(v, "table", "path and table exclude each other", "keep one of them")
     elif not format_.takes_place and (v.path or v.table):
         field = "path" if v.path else "table"
-        fix = "name the table in options: {dbtable: ...}" if v.format == "jdbc" else "remove it"
+        fix = "give the table in options: {dbtable: ...}" if v.format == "jdbc" else "remove it"
         c.add(v, field, f"format '{v.format}' has no {field}", fix)
     elif (format_.needs_path or format_.upsert) and not v.path and not v.table:
         c.add(v, "path", f"is missing, and format '{v.format}' needs it", "add 'path: ...', or 'table: ...'")
@@ -71,7 +71,7 @@ def _format(c: Context, v: Sink, format_: Format) -> None:
 def _keys(c: Context, v: Sink) -> None:
     if v.mode is not SaveMode.UPSERT:
         if v.keys:
-            c.add(v, "keys", "has a meaning with 'mode: upsert' only", "remove keys, or set 'mode: upsert'")
+            c.add(v, "keys", "is allowed only with 'mode: upsert'", "remove keys, or set 'mode: upsert'")
         return
     if not v.keys:
         c.add(
@@ -89,14 +89,14 @@ def _overwrite(c: Context, v: Sink) -> None:
     """An overwrite that drops other partitions than those it writes is asked for by name."""
     if v.mode is not SaveMode.OVERWRITE:
         if v.overwrite is not None:
-            c.add(v, "overwrite", "has a meaning with 'mode: overwrite' only", "remove it, or set 'mode: overwrite'")
+            c.add(v, "overwrite", "is allowed only with 'mode: overwrite'", "remove it, or set 'mode: overwrite'")
         return
     by_option = option(v, PARTITION_OVERWRITE)
     if v.overwrite is not None and by_option is not None:
-        message = f"overwrite and the option {PARTITION_OVERWRITE} cannot stand together"
+        message = f"overwrite and the option {PARTITION_OVERWRITE} exclude each other"
         c.add(v, "overwrite", message, "keep one of them")
     elif v.overwrite is not None and not v.partition_by and not v.table:
-        c.add(v, "overwrite", "has a meaning with partition_by only", "remove it, or add partition_by")
+        c.add(v, "overwrite", "is allowed only with partition_by", "remove it, or add partition_by")
     elif v.partition_by and overwritten(v) is None and option(v, "replaceWhere") is None and not c.streaming:
         c.add(
             v,
@@ -116,7 +116,7 @@ def _streaming(c: Context, v: Sink) -> None:
         c.add(v, "mode", message, "remove it, or write 'mode: append'")
     if option(v, CHECKPOINT_LOCATION) == "":
         message = "is empty"
-        c.add(v, ("options", CHECKPOINT_LOCATION), message, "name a directory, or remove the option")
+        c.add(v, ("options", CHECKPOINT_LOCATION), message, "give a directory, or remove the option")
     if v.trigger is not None and v.trigger != AVAILABLE_NOW and not re.fullmatch(DURATION_PATTERN, v.trigger):
         fix = f"write an interval such as 10 seconds, or {AVAILABLE_NOW}"
         c.add(v, "trigger", f"'{v.trigger}' is neither an interval nor {AVAILABLE_NOW}", fix)
@@ -140,7 +140,7 @@ def _batch(c: Context, v: Sink) -> None:
         what = f"a table of format '{v.format}'"
     else:
         return
-    message = f"{what} cannot be written exactly once, a repeated attempt may write rows again"
+    message = f"{what} cannot be written exactly once: a repeated attempt may write rows again"
     c.add(v, "delivery", message, "add 'delivery: at-least-once' if that is acceptable")
 
 

@@ -1,4 +1,4 @@
-"""Names, inputs, cycles: is it a graph at all."""
+"""Checks of names, inputs and cycles: is it a graph at all?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _duplicates(c: Context) -> None:
         if other.name == v.name:
             c.add(v, "name", f"another vertex{where} has the same name", "rename one of them")
         else:
-            message = f"the name differs from '{other.name}'{where} only in case, which SQL does not see"
+            message = f"the name differs from '{other.name}'{where} only in case, which SQL ignores"
             c.add(v, "name", message, "rename one of them")
 
 
@@ -48,7 +48,7 @@ def _resources(c: Context) -> None:
     if without and len(without) < len(c.graph.vertices):
         for v in without:
             fix = "add resources here, or remove them everywhere"
-            c.add(v, "resources", "is missing while other vertices say theirs", fix)
+            c.add(v, "resources", "is missing, and other vertices have it", fix)
 
 
 def _inputs(c: Context) -> None:
@@ -98,7 +98,7 @@ def cycles(graph: JobGraph) -> list[tuple[str, ...]]:
 
 
 def check_readers(c: Context) -> None:
-    """Is there a sink, and does everything lead to one. To be asked last: see `Context.excused`."""
+    """Check that there is a sink, and that everything leads to one. Runs last: see `Context.excused`."""
     if c.partial or c.graph.is_program:
         return
     if not c.graph.sinks:
