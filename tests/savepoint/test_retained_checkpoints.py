@@ -191,7 +191,7 @@ def test_a_checkpoint_that_the_sink_names_itself_goes_on_where_it_is(scene: Scen
     location = str(scene.root / "sp")
     take.prepare(location, replace(scene.query.request(), sinks={"o": places}))
     take.take(location, alive=None)
-    with pytest.raises(InvalidPipelineError, match="in use already"):
+    with pytest.raises(InvalidPipelineError, match="already in use"):
         restore(location, AFTER, {"o": places})
 
 

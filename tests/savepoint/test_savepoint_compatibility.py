@@ -102,9 +102,9 @@ NOT: Mapping[str, tuple[str, str, SavedOperator | None, str]] = {
         "it goes by LOWER(page)",
     ),
     "another window": (COUNTED, COUNTED.replace("1 minute", "5 minutes"), AGGREGATION, "5 minutes"),
-    "an aggregate came": (COUNTED, COUNTED.replace("sum(n) AS s", "sum(n) AS s, max(n) AS m"), AGGREGATION, "MAX(n) came"),
-    "an aggregate went": (COUNTED, COUNTED.replace(", sum(n) AS s", ""), AGGREGATION, "SUM(n) went"),
-    "an aggregate of another column": (COUNTED, COUNTED.replace("sum(n)", "sum(n + 1)"), AGGREGATION, "SUM(n + 1) came"),
+    "an aggregate came": (COUNTED, COUNTED.replace("sum(n) AS s", "sum(n) AS s, max(n) AS m"), AGGREGATION, "MAX(n) added"),
+    "an aggregate went": (COUNTED, COUNTED.replace(", sum(n) AS s", ""), AGGREGATION, "SUM(n) removed"),
+    "an aggregate of another column": (COUNTED, COUNTED.replace("sum(n)", "sum(n + 1)"), AGGREGATION, "SUM(n + 1) added"),
     "aggregates in another order": (
         COUNTED,
         COUNTED.replace("count(*) AS c, sum(n) AS s", "sum(n) AS s, count(*) AS c"),
@@ -160,7 +160,7 @@ def test_code_is_unknown_and_said_to_be() -> None:
     found = verdict(code(), code(), AGGREGATION)
     assert found.level is Level.UNKNOWN
     assert [(f.vertex, f.text) for f in found.findings] == [
-        ("counts", "m:f is code: its state is looked at when the query starts")
+        ("counts", "m:f is code: its state is checked when the query starts")
     ]
 
 
@@ -273,7 +273,7 @@ OTHER: Mapping[str, tuple[dict[str, Any], dict[str, Any], tuple[SavedOperator, .
         pipeline(COUNTED.replace("FROM events", "FROM events WHERE n > 1")),
         (AGGREGATION,),
         Level.CHANGES,
-        "is not as it was",
+        "has changed",
     ),
     "more partitions": (
         pipeline(),
@@ -290,21 +290,21 @@ OTHER: Mapping[str, tuple[dict[str, Any], dict[str, Any], tuple[SavedOperator, .
         "providerClass stays",
     ),
     "another parallelism": (pipeline(), pipeline(top={"parallelism": 7}), (AGGREGATION,), Level.CHANGES, "2 partitions"),
-    "another place to write to": (pipeline(), pipeline(out={"format": "console"}), (AGGREGATION,), Level.CHANGES, "elsewhere"),
+    "another place to write to": (pipeline(), pipeline(out={"format": "console"}), (AGGREGATION,), Level.CHANGES, "another place"),
     "a sink more": (
         pipeline(),
         pipeline(extra=[{"kind": "sink", "name": "more", "input": "counts", "format": "noop"}]),
         (AGGREGATION,),
         Level.CHANGES,
-        "starts from nothing",
+        "starts without state",
     ),
-    "a renamed sink": (pipeline(), pipeline(out={"name": "other"}), (AGGREGATION,), Level.NOT, "would be left behind"),
+    "a renamed sink": (pipeline(), pipeline(out={"name": "other"}), (AGGREGATION,), Level.NOT, "would be skipped"),
     "a lookup that is no stream": (
         pipeline(None),
         pipeline("SELECT e.page FROM events e JOIN names n ON e.user = n.user"),
         (),
         Level.CHANGES,
-        "is not as it was",
+        "has changed",
     ),
 }  # fmt: skip
 

@@ -99,7 +99,7 @@ def test_crash_half_way_leaves_nothing_to_start_from_and_can_be_repeated(
             if step == 0:
                 assert MANIFEST in names
             if DISPOSING in names and MANIFEST not in names:
-                with pytest.raises(SavepointError, match="is being disposed of, or was half-way"):
+                with pytest.raises(SavepointError, match="is being deleted or was partly deleted"):
                     take.find(str(place))
     dispose(str(place), resumed=True)
     assert not place.exists()

@@ -175,7 +175,7 @@ def test_damage_is_noticed(scene: Scene) -> None:
     file.unlink()  # it is linked to the query's own
     refused(scene, r"is damaged: .*/3\.zip is missing")
     file.write_bytes(original + b"x")
-    refused(scene, r"is damaged: .*/3\.zip is not as it was written")
+    refused(scene, r"is damaged: .*/3\.zip has changed since it was written")
 
 
 def test_half_written_savepoint_is_refused(scene: Scene) -> None:
@@ -196,7 +196,7 @@ def test_state_that_nobody_takes_over_needs_consent(scene: Scene) -> None:
     scene.save()
     other = {"renamed": SinkPlaces(str(scene.root / "checkpoints" / NEW / "renamed"))}
     with pytest.raises(
-        InvalidPipelineError, match=r"has the state of a sink 'o', and this job has no such sink .*allow"
+        InvalidPipelineError, match=r"has the state of a sink 'o', which this job does not have .*allow"
     ):
         restore(scene.savepoint, NEW, other)
     assert restore(scene.savepoint, NEW, other, allow_non_restored_state=True) == [RestoredSink("renamed", NONE)]
@@ -214,15 +214,17 @@ def test_checkpoint_in_use_is_refused(scene: Scene) -> None:
     scene.save()
     scene.checkpoint.mkdir(parents=True)
     (scene.checkpoint / "metadata").write_text("{}")
-    refused(scene, r"its checkpoint .* is in use already")
+    refused(scene, r"its checkpoint .* is already in use")
     (scene.checkpoint / MARK).write_text(json.dumps({"state": "done", "job_id": "another"}))
-    refused(scene, r"its checkpoint .* is in use already")
+    refused(scene, r"its checkpoint .* is already in use")
 
 
 def test_table_of_files_goes_on_as_the_same_table(scene: Scene) -> None:
     scene.save()
     places = SinkPlaces(str(scene.checkpoint), table="t2")
-    with pytest.raises(InvalidPipelineError, match=r"vertex 'o': it writes to the table t2, and the savepoint is of"):
+    with pytest.raises(
+        InvalidPipelineError, match=r"vertex 'o': it writes to the table t2, and the savepoint's query wrote to"
+    ):
         restore(scene.savepoint, NEW, {"o": places})
 
 
@@ -280,9 +282,9 @@ def test_output_of_another_query_is_refused(scene: Scene) -> None:
     log = scene.output / "_spark_metadata"
     log.mkdir(parents=True)
     (log / "0").write_text("v1")
-    refused(scene, "holds the output of another streaming query")
+    refused(scene, "has the output of another streaming query")
     (scene.query.output / "_spark_metadata" / "4").write_text("v1\n")
-    refused(scene, "holds the output of another streaming query", in_place=True)
+    refused(scene, "has the output of another streaming query", in_place=True)
 
 
 # -- who writes -----------------------------------------------------------------------------------------------------

@@ -180,13 +180,13 @@ def test_checkpoint_that_is_never_whole(query: FakeQuery, place: Path) -> None:
 def test_job_that_ends_while_its_checkpoint_is_copied(query: FakeQuery, place: Path) -> None:
     query.run(5)
     (query.checkpoint / "state/0/0/5.changelog").unlink()
-    with pytest.raises(SavepointError, match="ended while its savepoint was taken"):
+    with pytest.raises(SavepointError, match="ended while its savepoint was being taken"):
         taken(query, place, alive=lambda: False)
 
 
 def test_checkpoint_that_was_removed_is_not_an_empty_savepoint(query: FakeQuery, place: Path) -> None:
     """A job that ended is cleaned up; a query that has not begun looks the same."""
-    with pytest.raises(SavepointError, match="ended while its savepoint was taken"):
+    with pytest.raises(SavepointError, match="ended while its savepoint was being taken"):
         taken(query, place, alive=lambda: False)
     assert taken(query, place).batches == {"o": NONE}
 
@@ -196,7 +196,7 @@ def test_checkpoint_that_is_just_being_made_is_not_taken(query: FakeQuery, place
     mark = query.checkpoint / MARK
     for text in ('{"state": "copying"}', "{"):
         mark.write_text(text)
-        with pytest.raises(SavepointError, match="is just being made from a savepoint; try again when its query runs"):
+        with pytest.raises(SavepointError, match="is still being made from a savepoint; try again when its query runs"):
             taken(query, place)
     mark.write_text('{"state": "done"}')
     manifest = taken(query, place)
@@ -263,12 +263,12 @@ def test_abandoned_savepoint_leaves_nothing(query: FakeQuery, place: Path) -> No
 
 
 def test_what_is_no_savepoint_is_called_so(tmp_path: Path) -> None:
-    with pytest.raises(SavepointError, match=rf"there is no savepoint at {tmp_path}/x: nothing is there"):
+    with pytest.raises(SavepointError, match=rf"there is no savepoint at {tmp_path}/x: no such directory"):
         take.find(f"{tmp_path}/x")
     (tmp_path / "note.txt").write_text("")
     with pytest.raises(SavepointError, match=f"no savepoint at {tmp_path}: the directory has no {MANIFEST}"):
         take.find(str(tmp_path))
-    with pytest.raises(SavepointError, match="only Spark can look into that file system"):
+    with pytest.raises(SavepointError, match="only Spark can read that file system"):
         take.find("weird://host/x")
 
 
@@ -287,7 +287,7 @@ def test_manifest_that_cannot_be_trusted(query: FakeQuery, place: Path, change: 
     taken(query, place)
     file = place / MANIFEST
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(SavepointError, match=r"cannot be read|is of version 2 and this Firesteel knows up to 1"):
+    with pytest.raises(SavepointError, match=r"cannot be read|has version 2, this Firesteel reads up to 1"):
         take.find(str(place))
 
 

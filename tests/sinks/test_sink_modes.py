@@ -33,7 +33,7 @@ def test_error_refuses_output_of_another_job_and_says_what_to_write(world: World
         model.sink_of(world, "error").begin(1)
     [problem] = refused.value.problems
     assert problem.vertex == model.VERTEX
-    assert "holds output that another job wrote" in problem.message
+    assert "already has output of another job" in problem.message
     for word in ("mode: append", "mode: overwrite", "mode: ignore"):
         assert word in problem.fix
     assert world.files() == before
@@ -45,7 +45,7 @@ def test_error_refuses_when_another_job_was_faster(world: World) -> None:
     assert sink.begin(1) is Begin.RUN
     model.spark_writes(world, sink.staging_path(1))
     model.run(world, model.sink_of(world, "error", job_id=model.OTHER_JOB), rows=model.OTHER)
-    with pytest.raises(InvalidPipelineError, match="another job wrote"):
+    with pytest.raises(InvalidPipelineError, match="output of another job"):
         sink.commit(1)
     sink.abandon()
     sink.cleanup()

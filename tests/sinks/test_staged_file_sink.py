@@ -302,7 +302,7 @@ def test_target_that_is_a_file_is_refused_with_vertex_and_field(tmp_path: Path) 
     file = tmp_path / "data.csv"
     file.write_text("x")
     sink = StagedFileSink(str(file), JOB, VERTEX, mode=SaveMode.OVERWRITE)
-    with pytest.raises(InvalidPipelineError, match=r"vertex 'out_1', field 'path': '.*data.csv' is a file — name a"):
+    with pytest.raises(InvalidPipelineError, match=r"vertex 'out_1', field 'path': '.*data.csv' is a file — give a"):
         sink.begin(1)
     assert file.read_text() == "x"
 

@@ -1,7 +1,7 @@
-"""Whether the state in a savepoint fits a new graph (I31). Pure: graphs and what the checkpoint says in, a verdict out.
+"""Whether the state in a savepoint fits a new graph (I31). Pure: takes graphs and saved state, returns a verdict.
 
-The old graph and the new one are compared where both can be read; the columns in the state are asked where they cannot. What is
-code is said to be unknown, and looked at again when the query starts.
+The old graph and the new one are compared where both can be read, otherwise the columns in the state. Code counts as
+unknown, and is examined again when the query starts.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ def judge(
     plans: Mapping[str, tuple[KeptState, ...]] = MappingProxyType({}),
     allow_non_restored_state: bool = False,
 ) -> Verdict:
-    """Whether the queries of `new` can go on from a savepoint.
+    """Whether the queries of `new` can start from a savepoint.
 
     Args:
         old: the graph of the savepoint, as its manifest has it.
         states: the saved state of each sink; None for a query that had committed nothing.
-        plans: what the queries of sinks keep, as Spark says: for those whose graph has code.
+        plans: the state that the queries of sinks keep according to Spark, for those whose graph has code.
     """
     before = _graph(old)
     findings: list[RestoreFinding] = []
     for name in states:
         if name not in {s.name for s in new.sinks}:
             level = Level.CHANGES if allow_non_restored_state else Level.NOT
-            left = "is left behind" if allow_non_restored_state else "would be left behind (allow_non_restored_state)"
+            left = "is skipped" if allow_non_restored_state else "would be skipped (allow_non_restored_state)"
             findings.append(RestoreFinding(level, name, f"the job has no such sink; its state {left}"))
     for sink in new.sinks:
         if sink.name not in states:
             findings.append(
-                RestoreFinding(Level.CHANGES, sink.name, "the savepoint has no such sink; it starts from nothing")
+                RestoreFinding(Level.CHANGES, sink.name, "the savepoint has no such sink; it starts without state")
             )
         elif (state := states[sink.name]) is not None:
             findings += _query(before, new, sink, state, plans.get(sink.name))
@@ -84,7 +84,7 @@ def _query(
     old_sink = next((s for s in before.sinks if s.name == sink.name), None) if before else None
     old = shape_of(before, old_sink) if before and old_sink else None
     for vertex, why in shape.unclear:
-        yield RestoreFinding(Level.UNKNOWN, vertex, f"{why}: its state is looked at when the query starts")
+        yield RestoreFinding(Level.UNKNOWN, vertex, f"{why}: its state is checked when the query starts")
     found = [*_operators(shape, old, state, sink.name)]
     if old is not None and not found and not old.unclear and not shape.unclear and planned is None:
         found = [*_same_operators(old, shape, state)]
@@ -99,9 +99,9 @@ def _query(
 
 
 def _operators(shape: Shape, old: Shape | None, state: SavedState, sink: str) -> Iterator[RestoreFinding]:
-    """Operators that came or went. Code may keep state too, so what the graph lacks is certain only without any."""
+    """Operators that were added or removed. Code may keep state too, so a missing one is certain only without code."""
     if not state.complete:
-        yield RestoreFinding(Level.UNKNOWN, sink, "its state is written in a way that is not known here")
+        yield RestoreFinding(Level.UNKNOWN, sink, "its state is in an unknown format")
         return
     saved = Counter(KINDS[o.name] for o in state.operators if o.name in KINDS)
     kept = Counter(k.kind for _, k in shape.kept)
@@ -125,10 +125,10 @@ def _a(kind: StateKind) -> str:
 
 
 def _same_operators(old: Shape, new: Shape, state: SavedState) -> Iterator[RestoreFinding]:
-    """Both are known to the letter, and have as many operators of each kind."""
+    """Compare operators that are all known, with equally many of each kind."""
     if [k.kind for _, k in old.kept] != [k.kind for _, k in new.kept]:
         yield RestoreFinding(
-            Level.NOT, new.kept[-1][0], "its operators with state are in another order than in the savepoint"
+            Level.NOT, new.kept[-1][0], "its stateful operators are in another order than in the savepoint"
         )
         return
     for (_, was), (vertex, now) in zip(old.kept, new.kept, strict=True):
@@ -154,7 +154,7 @@ def _by(kept: KeptState) -> str:
 def _changed_values(vertex: str, was: KeptState, now: KeptState) -> RestoreFinding:
     added = [v for v in now.values if v not in was.values]
     removed = [v for v in was.values if v not in now.values]
-    parts = [f"{', '.join(added)} came"] * bool(added) + [f"{', '.join(removed)} went"] * bool(removed)
+    parts = [f"{', '.join(added)} added"] * bool(added) + [f"{', '.join(removed)} removed"] * bool(removed)
     what = " and ".join(parts) or "they are in another order"
     return RestoreFinding(Level.NOT, vertex, f"its aggregates are not those of the savepoint: {what}")
 
@@ -164,7 +164,7 @@ def _last(key: str) -> str:
 
 
 def _columns(shape: Shape, state: SavedState) -> Iterator[RestoreFinding]:
-    """The keys by the names that they have in the state: for queries whose old text is not known."""
+    """Compare the keys by their names in the state, for queries whose old text is not known."""
     for kind in (
         StateKind.AGGREGATION,
         StateKind.SESSION,
@@ -205,16 +205,14 @@ def _may_be(key: str, name: str) -> bool:
 def _changes(
     before: JobGraph, new: JobGraph, old: Shape, shape: Shape, *, known: set[str | None]
 ) -> Iterator[RestoreFinding]:
-    """What is different on the way to the sink and does not touch what the state is."""
+    """Differences on the way to the sink that do not affect the state."""
     for name in shape.vertices:
         if name in known or isinstance(new.by_name[name], Source):
             continue
         if name not in old.vertices:
             yield RestoreFinding(Level.CHANGES, name, "is new on the way to the sink")
         elif before.by_name[name] != new.by_name[name]:
-            yield RestoreFinding(
-                Level.CHANGES, name, "is not as it was; rows before the savepoint went through the old one"
-            )
+            yield RestoreFinding(Level.CHANGES, name, "has changed; rows before the savepoint went through the old one")
     for name in old.vertices:
         if name not in shape.vertices and name not in known and not isinstance(before.by_name[name], Source):
             yield RestoreFinding(Level.CHANGES, name, "is no longer on the way to the sink")
@@ -229,7 +227,7 @@ def _output(was: Sink, now: Sink, *, stateful: bool) -> Iterator[RestoreFinding]
             text += ", so rows that the state holds would be written again or never"
         yield RestoreFinding(level, now.name, text)
     if (was.format, was.path, was.table, was.foreach_batch) != (now.format, now.path, now.table, now.foreach_batch):
-        yield RestoreFinding(Level.CHANGES, now.name, "it writes elsewhere than the savepoint's query")
+        yield RestoreFinding(Level.CHANGES, now.name, "it writes to another place than the savepoint's query")
 
 
 def _settings(new: JobGraph, state: SavedState) -> Iterator[RestoreFinding]:

@@ -1,4 +1,4 @@
-"""Removing a savepoint: that, and never anything else."""
+"""Removing a savepoint, and never anything else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from firesteel.savepoint.take import find
 def dispose(location: str, *, resumed: bool = False) -> None:
     """Remove the savepoint at `location`. May be repeated after a crash at any point.
 
-    The manifest goes first, so what is left half-way can start no job. Files that are not of the savepoint stay, and
-    then so does the directory.
+    The manifest is removed first, so no job can start from a half-removed savepoint. Files that do not belong to the
+    savepoint stay, and then so does the directory.
 
     Args:
-        resumed: somebody has begun this before and may have finished it: that nothing is there is fine.
+        resumed: the removal was begun before and may have been finished, so a missing savepoint is fine.
 
     Raises:
         SavepointError: there is no savepoint, or it cannot be removed.

@@ -1,8 +1,8 @@
-"""What the checkpoint of a query says about its state: operators, the columns of their keys and values, the settings that hold.
+"""What the checkpoint of a query tells of its state: operators, the columns of their keys and values, and settings.
 
-As Spark 4.3 writes it: `state/<operator>/_metadata/metadata` (or `_metadata/v2/<batch>`) names the operator and its stores,
-`state/<operator>/<partition>[/<store>]/_metadata/schema` has the columns, `offsets/<batch>` the settings. `saved_state` looks
-by what it is given to look with; the rest is pure.
+As Spark 4.3 writes it: `state/<operator>/_metadata/metadata` (or `_metadata/v2/<batch>`) names the operator and its
+stores, `state/<operator>/<partition>[/<store>]/_metadata/schema` has the columns, `offsets/<batch>` the settings.
+`saved_state` reads through the functions that it is given; the rest is pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SavedStore:
 class SavedOperator:
     number: int
     name: str
-    """As Spark names it: stateStoreSave, dedupe, symmetricHashJoin, …"""
+    """Its name in Spark: stateStoreSave, dedupe, symmetricHashJoin, …"""
     stores: Mapping[str, SavedStore] = field(default_factory=dict)
 
 
@@ -49,9 +49,9 @@ class SavedState:
 
     operators: tuple[SavedOperator, ...] = ()
     complete: bool = True
-    """Every operator of the checkpoint could be read."""
+    """Whether every operator of the checkpoint could be read."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those that Spark keeps with the checkpoint: they hold, whatever a later query sets."""
+    """Settings that Spark keeps with the checkpoint: they apply, whatever a later query sets."""
 
     @property
     def partitions(self) -> str | None:
@@ -65,7 +65,7 @@ class SavedState:
 def saved_state(names: Iterable[str], batch: int, read: Callable[[str], bytes | None]) -> SavedState:
     """The state in a checkpoint with the files `names`, after `batch`.
 
-    What cannot be read is left out: Spark looks at it again when the query starts.
+    What cannot be read is left out: Spark checks it again when the query starts.
     """
     there = list(names)
     operators: dict[int, SavedOperator] = {}

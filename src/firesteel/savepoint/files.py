@@ -1,4 +1,4 @@
-"""Directories of checkpoints and savepoints, wherever they are: listed, and copied file by file with checksums."""
+"""Directories of checkpoints and savepoints, wherever they are: listing them, and copying files with checksums."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Place:
 
     @staticmethod
     def at(path: str, what: str) -> Place:
-        """Raises SavepointError when `path` cannot be looked into from here."""
+        """Open the directory `path`. Raises SavepointError when it cannot be read from here."""
         try:
             location = locate(path, "", {})
         except InvalidPipelineError as error:
-            why = "only Spark can look into that file system" if "://" in path else "it is not absolute"
+            why = "only Spark can read that file system" if "://" in path else "it is not absolute"
             raise SavepointError(f"{what} '{path}' cannot be used: {why}") from error
         return Place(location, open_store(location))
 
@@ -56,7 +56,7 @@ class Place:
         """The bytes of a file; None when there is none. Raises SavepointError when it has more than `limit`."""
         path = self.path(name)
         if limit is not None and ((size := self.store.sizes_of([path])[0]) or 0) > limit:
-            raise SavepointError(f"{path} has {size:,} bytes, and such a file has at most {limit:,}")
+            raise SavepointError(f"{path} has {size:,} bytes, more than the {limit:,} that are allowed")
         return self.store.read(path)
 
     def names(self, name: str = "") -> list[str]:
@@ -68,7 +68,7 @@ class Place:
         self.store.write(path, data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """True when `name` now holds `data`: it did before, or was not there."""
+        """Create `name` with `data`. Returns True when it holds `data` now, also when it did before."""
         path = self.path(name)
         self.store.make_directory(path.rpartition("/")[0])
         return self.store.create(path, data)
@@ -77,13 +77,13 @@ class Place:
         self.store.remove([self.path(n) for n in names])
 
     def remove_tree(self, name: str) -> None:
-        """One that is there by a symbolic link is not ours to empty."""
+        """Remove a directory. One behind a symbolic link is not ours to empty."""
         if self.local and os.path.islink(self.path(name)):
             raise SavepointError(f"{self.path(name)} is a symbolic link; remove it by hand")
         self.store.remove_tree(self.path(name))
 
     def files(self) -> list[str]:
-        """Every file, hidden or not. What comes or goes meanwhile may be in it or not; all else is."""
+        """Every file, hidden or not. Files that are added or removed meanwhile may be missing; no others are."""
         if not self.local:
             return sorted(self.store.sizes(self.location.root))
         return sorted(self._walk())
@@ -119,7 +119,7 @@ class Place:
 
 
 def sums(place: Place, names: Sequence[str]) -> list[SavedFile | None]:
-    """None for files that are not there."""
+    """The sizes of files; None for those that do not exist."""
 
     def one(name: str) -> SavedFile | None:
         try:

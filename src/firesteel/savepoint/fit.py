@@ -1,4 +1,4 @@
-"""Whether the savepoint at a place fits a graph. Looks at the place, changes nothing there, leaves the judging to others."""
+"""Whether the savepoint at a path fits a graph. This module reads it and changes nothing; `compatibility` judges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OVERRIDE = "--allow-incompatible-state (settings.restore.allow_incompatible_stat
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a job could go on from."""
+    """The state from which a job could start."""
 
     job_id: str
     graph: Mapping[str, Any]
@@ -31,10 +31,10 @@ class Position:
 
 
 def read_position(path: str) -> Position:
-    """What stands at `path`: a savepoint, or the kept checkpoint of a stream that has ended.
+    """Read what is at `path`: a savepoint, or the checkpoint that was kept of a stream that has ended.
 
     Raises:
-        SavepointError: neither, or it cannot be read.
+        SavepointError: it is neither, or it cannot be read.
     """
     location = plain(path).removesuffix(f"/{MANIFEST}")
     try:
@@ -67,15 +67,15 @@ def _kept(request: SavepointRequest) -> dict[str, SavedState | None]:
 
 
 def fit(path: str, graph: JobGraph, *, allow_non_restored_state: bool | None = None) -> Verdict:
-    """Whether `graph` can go on from what stands at `path`. Raises SavepointError when nothing does.
+    """Whether `graph` can start from the savepoint or checkpoint at `path`. Raises SavepointError when there is none.
 
-    `allow_non_restored_state`: as the graph says by default.
+    `allow_non_restored_state` is by default what the graph says.
     """
     return fit_at(read_position(path), graph, allow_non_restored_state=allow_non_restored_state)
 
 
 def fit_at(position: Position, graph: JobGraph, *, allow_non_restored_state: bool | None = None) -> Verdict:
-    """As `fit`, of what was read before."""
+    """`fit` for a savepoint that was read before."""
     restore = graph.settings.restore
     allowed = restore is not None and restore.allow_non_restored_state
     if allow_non_restored_state is not None:
@@ -88,8 +88,8 @@ def refusal(path: str, verdict: Verdict) -> InvalidPipelineError:
     return InvalidPipelineError(
         [
             Problem(
-                f"it cannot go on from the state in {path}: {finding.text}",
-                f"change it back, start without the savepoint, or give {OVERRIDE} if wrong rows are acceptable",
+                f"it cannot start from the state in {path}: {finding.text}",
+                f"change it back, start without the savepoint, or use {OVERRIDE} if wrong rows are acceptable",
                 vertex=finding.vertex,
                 field=None if finding.vertex else "settings.restore",
             )

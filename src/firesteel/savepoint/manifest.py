@@ -1,4 +1,4 @@
-"""What makes a directory a savepoint: a manifest, written last. And the request, written first.
+"""The files that make a directory a savepoint: a manifest, which is written last, and a request, written first.
 
 The directory of a savepoint:
 
@@ -7,8 +7,8 @@ The directory of a savepoint:
     _savepoint.json          the manifest: which data directory counts, and what is in it
     _disposing.json          in place of the manifest: the savepoint is being removed
 
-Each writer has a data directory of its own, and only one can create the manifest. So a leader that was believed dead and
-goes on copying does no harm to what its successor has made.
+Each writer has a data directory of its own, and only one can create the manifest. So a leader that was believed dead
+but continues to copy does no harm to what its successor has made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKPOINT = "checkpoint"
 SINK_LOG = "sink-log"
 
 MARK = ".firesteel-restore.json"
-"""In a checkpoint that is made from a savepoint: how far that is, COPYING or DONE."""
+"""A file in a checkpoint that is made from a savepoint: its content is COPYING or DONE."""
 COPYING = "copying"
 DONE = "done"
 
@@ -59,9 +59,9 @@ class SinkPlaces:
 
     checkpoint: str
     path: str | None = None
-    """Of a sink that is a directory of files: Spark keeps a log of its batches in there."""
+    """The output of a sink that is a directory of files, in which Spark keeps a log of its batches."""
     table: str | None = None
-    """Of a sink that is a table of files: it has such a log too, and only Spark knows where."""
+    """The output of a sink that is a table of files: it has such a log too, and only Spark knows where."""
 
     @staticmethod
     def of(sink: Sink, checkpoint: str) -> SinkPlaces:
@@ -76,13 +76,13 @@ def is_file_sink(sink: Sink) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRequest:
-    """What is to be saved: all that is needed to do so when the job itself is known no more."""
+    """What is to be saved, with everything that is needed when the job itself is no longer known."""
 
     job_id: JobID
     job_name: str
     trigger_id: str
     graph: Mapping[str, Any]
-    """As the job was submitted, without values that look like secrets."""
+    """The graph as it was submitted, without values that look like secrets."""
     sinks: Mapping[str, SinkPlaces]
 
     @staticmethod
@@ -112,7 +112,7 @@ class SavedSink:
     query_id: str | None
     places: SinkPlaces
     files: Mapping[str, SavedFile]
-    """By their path from the sink's directory."""
+    """The files by their path from the sink's directory."""
 
     def files_of(self, part: str) -> dict[str, SavedFile]:
         """The files below CHECKPOINT or SINK_LOG, by their path from there."""
@@ -136,7 +136,7 @@ class Manifest:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes, by sink."""
+        """The bytes of each sink."""
         return {name: sum(f.size for f in sink.files.values()) for name, sink in self.sinks.items()}
 
     def to_bytes(self) -> bytes:
@@ -144,7 +144,7 @@ class Manifest:
 
     @staticmethod
     def from_bytes(raw: bytes, where: str) -> Manifest:
-        """Raises SavepointError when `raw` is not a manifest, or one of a newer Firesteel."""
+        """Read a manifest. Raises SavepointError when `raw` is not one, or one of a newer Firesteel."""
         return _load(raw, f"{where}/{MANIFEST}", _manifest)
 
 
@@ -161,7 +161,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
 
 
 def _check_name(name: str) -> None:
-    """A manifest may have been written by anybody: no name in it leads out of its directory."""
+    """Check a name: a manifest may come from any user, so no name in it may lead out of its directory."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r:.100} is not a file name")
 
@@ -176,7 +176,7 @@ def _load(raw: bytes, where: str, build: Callable[[Mapping[str, Any]], T]) -> T:
         version = data["version"]
         if isinstance(version, int) and version > VERSION:
             raise SavepointError(
-                f"{where} is of version {version} and this Firesteel knows up to {VERSION}; use the newer one that wrote it"
+                f"{where} has version {version}, this Firesteel reads up to {VERSION}; use the newer one that wrote it"
             )
         return build(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -184,7 +184,7 @@ def _load(raw: bytes, where: str, build: Callable[[Mapping[str, Any]], T]) -> T:
 
 
 def _masked(value: Any) -> Any:
-    """A savepoint may be kept where more people look than at the job."""
+    """Mask secrets: a savepoint may be kept where more people can read it than the job."""
     if isinstance(value, dict):
         return {k: _MASK if isinstance(v, str) and _SECRET.search(k) else _masked(v) for k, v in value.items()}
     return [_masked(v) for v in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Where the savepoint of a job goes: derived from what was asked for, so that whoever repeats the wish finds the same place."""
+"""The location of a savepoint. It is derived from the request, so that a repeated request finds the same place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from firesteel.types import JobID
 
 
 def savepoint_name(job_id: JobID, trigger_id: str) -> str:
-    """`savepoint-` and something of the job, for people, and something of the wish, so that no two are the same."""
-    wish = hashlib.sha256(f"{job_id}/{trigger_id}".encode()).hexdigest()
-    return f"savepoint-{job_id[:6]}-{wish[:12]}"
+    """`savepoint-`, then digits of the job id for people, then digits of the request, so that no two are the same."""
+    digest = hashlib.sha256(f"{job_id}/{trigger_id}".encode()).hexdigest()
+    return f"savepoint-{job_id[:6]}-{digest[:12]}"
 
 
 def savepoint_location(target: str, job_id: JobID, trigger_id: str) -> str:
@@ -26,9 +26,9 @@ def savepoint_location(target: str, job_id: JobID, trigger_id: str) -> str:
 
 
 def check_directory(path: str, field: str) -> None:
-    """Raises InvalidRequestError for a path that is relative, or of a file system that cannot be reached from here."""
+    """Raise InvalidRequestError for a relative path, or a file system that cannot be reached from here."""
     if "\0" in path:
-        raise InvalidRequestError([Problem("a path has no zero bytes in it", "write a path", field=field)])
+        raise InvalidRequestError([Problem("a path cannot contain zero bytes", "write a path", field=field)])
     try:
         location = locate(path, "", {})
     except InvalidPipelineError as error:

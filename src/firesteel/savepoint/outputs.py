@@ -1,8 +1,8 @@
-"""The output of a file sink that goes on from a savepoint.
+"""The output of a file sink that starts from a savepoint.
 
-Spark's log of the output must end where the checkpoint ends: batches that are in it are skipped, and what should be compacted
-must be there. In an output of its own, the log gets empty entries. In the output that the savepoint's query wrote to, it is
-cut back to the savepoint; files of later batches, which are about to be written again, are put aside.
+Spark's log of the output must end where the checkpoint ends: batches that are in it are skipped, and what should be
+compacted must be there. In an output of its own, the log gets empty entries. In the output that the savepoint's query
+wrote to, it is cut back to the savepoint; files of later batches, which are about to be written again, are put aside.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from firesteel.savepoint.manifest import NONE, SINK_LOG, SavedSink
 from firesteel.types import JobID
 
 ASIDE = "_rolled_back"
-"""Directory of the output for files of batches that come after the savepoint; readers skip names that begin so."""
+"""Directory in the output for files of batches after the savepoint; readers skip names that begin with `_`."""
 LOG_ASIDE = "_log"
-"""In there: the entries of the log that named them."""
+"""Directory in there for the log entries that named them."""
 
 
 def check(sink: str, path: str, saved: SavedSink, *, begun: bool) -> None:
-    """Raises InvalidPipelineError when `path` holds the output of a query other than the savepoint's."""
+    """Raise InvalidPipelineError when `path` has the output of a query other than the savepoint's."""
     log = _output(path).below(sinklog.LOG)
     entries = {n: b for n in log.names() if (b := sinklog.number(n)) is not None}
     if not entries or begun:
@@ -32,7 +32,7 @@ def check(sink: str, path: str, saved: SavedSink, *, begun: bool) -> None:
         raise InvalidPipelineError(
             [
                 Problem(
-                    f"'{path}' holds the output of another streaming query than the one that the savepoint is of",
+                    f"'{path}' has the output of another streaming query than the savepoint's",
                     "give the sink a path of its own, or that of the savepoint's job",
                     vertex=sink,
                     field="path",
@@ -51,7 +51,7 @@ def _goes_on(path: str, saved: SavedSink) -> bool:
 
 
 def restore(path: str, job_id: JobID, saved: SavedSink, data: Place) -> str:
-    """Make the log end with the savepoint's batch. Returns what to tell the user, if anything. May be repeated."""
+    """Make the log end with the savepoint's batch. Returns a message for the user, if there is one. May be repeated."""
     output = _output(path)
     log = output.below(sinklog.LOG)
     names = [n for n in log.names() if sinklog.number(n) is not None]
@@ -78,7 +78,7 @@ def _batch(name: str) -> int:
 
 
 def _cut(log: Place, aside: Place, later: list[str]) -> None:
-    """Move the entries of later batches out of the log, the last first: whoever reads it meanwhile finds it whole."""
+    """Move the entries of later batches out of the log, the last first, so that readers always find it whole."""
     later = sorted(later, key=_batch, reverse=True)
     sizes = log.store.sizes_of([log.path(n) for n in later])
     moves = [
@@ -89,7 +89,7 @@ def _cut(log: Place, aside: Place, later: list[str]) -> None:
 
 
 def _put_aside(output: Place, aside: Place, kept: list[bytes]) -> int:
-    """Move the files that entries name which were moved, by us or by a driver before us; how many these were.
+    """Move the files that the moved entries name, and return how many. A driver before us may have moved the entries.
 
     Compacted entries name files of the savepoint too, those that `kept` names.
     """

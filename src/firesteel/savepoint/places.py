@@ -1,4 +1,4 @@
-"""Whether one place is inside of another, however both are spelled."""
+"""Whether one path is inside another, however both are spelled."""
 
 from __future__ import annotations
 

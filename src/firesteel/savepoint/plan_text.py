@@ -1,6 +1,7 @@
-"""Which state a query keeps, as Spark's analysed plan tells: for what is code, and becomes a plan only when it has run.
+"""The state that a query keeps according to Spark's analysed plan, for code that becomes a plan only when it has run.
 
-The plan is text (`explain extended`), one operator a line, deeper ones below. The name of a column ends with its number in it.
+The plan is text (`explain extended`), one operator per line, deeper ones below. The name of a column ends with its
+number.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _KINDS = {
 
 
 def kept_by_plan(explained: str) -> tuple[KeptState, ...] | None:
-    """The state of the query that `explained` describes; None when it cannot be told, or when code keeps state of its own."""
+    """The state of the query that `explained` describes; None when it is unclear, or when code keeps its own state."""
     section = _SECTION.search(explained)
     if section is None:
         return None
@@ -61,7 +62,7 @@ def _below(lines: Sequence[re.Match[str]], n: int) -> list[list[re.Match[str]]]:
 
 
 def _keys(text: str) -> tuple[str, ...]:
-    """The names in the first list of an operator; `*` for a list that is not all there, or for what is no plain column."""
+    """The names in the first list of an operator; `*` for a truncated list, or for anything but a plain column."""
     match = re.match(r"\s*\[(.*?)\](?:, \[|$|,)", text)
     if match is None:
         return ("*",)

@@ -1,8 +1,8 @@
 """Starting a job from a savepoint: its files become the checkpoints of the job's queries, once.
 
-A mark in each checkpoint says how far this is: `copying` before the first file, `done` after the last. A driver that dies in
-between leaves a checkpoint that no query has used, and the next attempt makes it anew; once all are done, the savepoint is
-not asked for again. Nothing is changed before everything has been looked at.
+A mark in each checkpoint says how far this is: `copying` before the first file, `done` after the last. A driver that
+dies in between leaves a checkpoint that no query has used, and the next attempt makes it again; once all are done, the
+savepoint is no longer needed. Nothing is changed before everything has been checked.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _QUERIES = uuid.UUID("b1a5f6c4-8c39-5e0e-9d1c-2f6b0c3a7d11")
 
 @dataclass(frozen=True, slots=True)
 class RestoredSink:
-    """What a sink of the new job starts with."""
+    """The state with which a sink of the new job starts."""
 
     name: str
     batch: int
-    """The last batch that it will not do again; NONE when it starts from nothing."""
+    """The last batch that it will not repeat; NONE when it starts without state."""
     note: str = ""
 
 
@@ -59,7 +59,7 @@ def restore(
 ) -> list[RestoredSink]:
     """Make the checkpoints of a job's sinks from the savepoint at `path`; empty when that was done before.
 
-    With a `graph`, the state in the savepoint has to fit it. `plans` is asked for what Spark knows of its code.
+    With a `graph`, the state in the savepoint has to fit it. `plans` returns what Spark knows about its code.
 
     Raises:
         InvalidPipelineError: there is no savepoint that fits this job; nothing was changed.
@@ -86,7 +86,7 @@ def restore(
     except InvalidPipelineError:
         raise
     except FiresteelError as error:
-        raise _refusal(str(error), "name the directory of a savepoint, or of the checkpoint of an ended job") from error
+        raise _refusal(str(error), "give the directory of a savepoint, or of the checkpoint of an ended job") from error
     found = [target.restore(location, saved, data.below(target.name)) for target, saved in left]
     for target, saved in staying:
         target.mark(DONE, location)
@@ -104,8 +104,8 @@ def _check_sinks(
     for name in manifest.sinks:
         if name not in sinks and not allow_non_restored_state:
             raise _refusal(
-                f"the savepoint {location} has the state of a sink '{name}', and this job has no such sink",
-                "give the sink that goes on from it this name, or say that the state may be left behind "
+                f"the savepoint {location} has the state of a sink '{name}', which this job does not have",
+                "give the sink that continues from it this name, or allow the state to be skipped "
                 "(allow_non_restored_state)",
             )
 
@@ -115,7 +115,7 @@ def _check_sums(location: str, data: Place, left: Sequence[tuple[_Target, SavedS
         names = sorted(saved.files)
         for name, found in zip(names, sums(data.below(target.name), names), strict=True):
             if found != saved.files[name]:
-                what = "is missing" if found is None else "is not as it was written"
+                what = "is missing" if found is None else "has changed since it was written"
                 raise SavepointError(f"the savepoint {location} is damaged: {data.path(target.name)}/{name} {what}")
 
 
@@ -136,7 +136,7 @@ class _Target:
         self.state = mark_of(self._checkpoint, job_id)
 
     def goes_on_in_place(self, saved: SavedSink) -> bool:
-        """A checkpoint that the sink names itself is the same one for every job, and goes on where it is."""
+        """Whether the sink sets its own checkpoint, which is the same for every job and continues where it is."""
         return self._checkpoint.same(Place.at(saved.places.checkpoint, f"the checkpoint of sink '{self.name}'"))
 
     def mark(self, state: str, location: str) -> None:
@@ -145,21 +145,21 @@ class _Target:
         self.state = state
 
     def check(self, saved: SavedSink) -> None:
-        """Raises InvalidPipelineError when the sink cannot go on from `saved`."""
+        """Raise InvalidPipelineError when the sink cannot start from `saved`."""
         # A driver that died while it wrote the mark left its temporary file, and nothing else.
         if self.state is None and any(not f.startswith(MARK) for f in self._checkpoint.files()):
             raise _refusal(
-                f"its checkpoint {self._places.checkpoint} is in use already, and a savepoint needs an empty one",
-                "remove options.checkpointLocation or let it name an empty directory, or start without the savepoint",
+                f"its checkpoint {self._places.checkpoint} is already in use, and a savepoint needs an empty one",
+                "remove options.checkpointLocation or set it to an empty directory, or start without the savepoint",
                 self.name,
             )
         if self._places.path is not None:
             outputs.check(self.name, self._places.path, saved, begun=self.state == COPYING)
         elif self._places.table is not None and saved.batch != NONE and saved.places.table != self._places.table:
             raise _refusal(
-                f"it writes to the table {self._places.table}, and the savepoint is of one that wrote to "
+                f"it writes to the table {self._places.table}, and the savepoint's query wrote to "
                 f"{saved.places.table or saved.places.path or 'something else'}",
-                "let it write to the same table, or to files",
+                "write to the same table, or to files",
                 self.name,
             )
 
@@ -172,7 +172,7 @@ class _Target:
         copied = copy_files(source, self._checkpoint, [f for f in files if f != "metadata"])
         for name, file in copied.items():
             if file != files[name]:
-                raise SavepointError(f"{source.path(name)} changed while the job was started from it")
+                raise SavepointError(f"{source.path(name)} changed while the job was starting from it")
         if "metadata" in files:
             self._checkpoint.write("metadata", self._metadata(source.read("metadata") or b"{}"))
         note = ""
@@ -182,7 +182,7 @@ class _Target:
         return RestoredSink(self.name, saved.batch, note)
 
     def _metadata(self, raw: bytes) -> bytes:
-        """With an id of its own: two queries of one id cannot run in one engine, and the other one may still do."""
+        """Give the query its own id: two queries with one id cannot run in one engine, and the other may still run."""
         metadata = json.loads(raw)
         metadata["id"] = str(uuid.uuid5(_QUERIES, f"{self._job_id}/{self.name}"))
         return json.dumps(metadata, separators=(",", ":")).encode()

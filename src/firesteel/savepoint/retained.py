@@ -1,9 +1,9 @@
-"""The checkpoint of a stream that has ended, as something that another job can start from.
+"""Retained checkpoints: another job can start from the checkpoint of a stream that has ended.
 
-A note in the job's checkpoint directory says that the job has ended for good, and what it was. The leader writes it after the
-result is durable, so a directory without it may belong to a query that runs. The first job that starts from the checkpoint
-makes a savepoint of it in place, by links where it can, before it changes anything: so the checkpoint stays as it is whatever
-becomes of that job, and of several that start from it all start from the same.
+A note in the job's checkpoint directory says that the job has ended for good, and what it was. The leader writes it
+after the result is durable, so a directory without it may belong to a query that runs. The first job that starts from
+the checkpoint makes a savepoint of it in place, by links where it can, before it changes anything. So the checkpoint
+stays as it is, whatever happens to that job, and several jobs that start from it all start from the same state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firesteel.types import JobID, is_job_id
 
 NOTE = "_checkpoint.json"
 TRIGGER = "retained-checkpoint"
-"""In place of a trigger id, in the manifest of such a savepoint."""
+"""Takes the place of a trigger id in the manifest of such a savepoint."""
 _LONGEST_CHAIN = 100
 
 
@@ -28,16 +28,16 @@ def retain(location: str, request: SavepointRequest) -> None:
     """Note that the job of `request`, whose checkpoints are in `location`, has ended for good. May be repeated.
 
     Raises:
-        SavepointError: the place cannot be looked into from here.
+        SavepointError: the directory cannot be read from here.
         OSError: it cannot be written to.
     """
     Place.at(location, "the checkpoint").write(NOTE, request.to_bytes())
 
 
 def note_at(location: str) -> tuple[str, SavepointRequest | None]:
-    """Where the job at `location` stands: itself with the note of an ended stream, or a savepoint, for which there is none.
+    """Where the state of the job at `location` is: there, with the note of an ended stream, or at a savepoint.
 
-    Looks and changes nothing.
+    Changes nothing.
 
     Raises:
         SavepointError: a note cannot be read.
@@ -52,16 +52,16 @@ def note_at(location: str) -> tuple[str, SavepointRequest | None]:
         if before is None or _was_restored(request):
             return location, request
         location = before
-    raise SavepointError(f"{_LONGEST_CHAIN} jobs that never started come before the savepoint {location}")
+    raise SavepointError(f"too many jobs that never started ({_LONGEST_CHAIN}) come before the savepoint {location}")
 
 
 def open_position(location: str) -> tuple[str, Manifest]:
     """The savepoint at `location`, or that of the ended stream whose checkpoint is there; and where it is.
 
-    A job that was to start from a savepoint and ended before it had done so stands where that savepoint stands.
+    For a job that ended before it had started from its savepoint, it is that savepoint.
 
     Raises:
-        SavepointError: there is neither.
+        SavepointError: there is none.
     """
     try:
         location, request = note_at(location)
@@ -77,8 +77,8 @@ def _check_ended(location: str, place: Place) -> None:
     name = location.rpartition("/")[2]
     if is_job_id(name) and place.read(MANIFEST) is None and place.names():
         raise SavepointError(
-            f"{location} is the checkpoint of job {name}, which has not ended, or was never cleaned up after: stop or cancel "
-            f"the job first, or start from a savepoint of it"
+            f"{location} is the checkpoint of job {name}, which has not ended, or was never cleaned up: stop or cancel "
+            f"the job first, or start from one of its savepoints"
         )
 
 
@@ -89,16 +89,16 @@ def _restored_from(request: SavepointRequest) -> str | None:
 
 
 def _was_restored(request: SavepointRequest) -> bool:
-    """No query of a job starts before all of its checkpoints are made."""
+    """Whether the job has started from its savepoint: no query starts before all of its checkpoints are made."""
     places = [Place.at(s.checkpoint, "the checkpoint") for s in request.sinks.values()]
     return all(mark_of(p, request.job_id) == DONE for p in places)
 
 
 def mark_of(checkpoint: Place, job_id: JobID) -> str | None:
-    """How far the making of a job's checkpoint from a savepoint is; None when it has not begun."""
+    """The progress of making a job's checkpoint from a savepoint; None when it has not begun."""
     raw = checkpoint.read(MARK)
     try:
         mark: dict[str, Any] = json.loads(raw) if raw else {}
     except ValueError:
-        return COPYING  # torn: whoever wrote it did not come to its end
+        return COPYING  # torn: its writer did not finish
     return mark.get("state") if mark.get("job_id") == job_id else None

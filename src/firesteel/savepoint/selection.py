@@ -1,11 +1,11 @@
-"""Which files of a checkpoint a query needs to go on after a given batch. Pure: names in, names out.
+"""The files of a checkpoint that a query needs to continue after a given batch. Pure: names in, names out.
 
-What Spark writes (seen with 4.3): `metadata`; a number per batch in `offsets/` and `commits/`; logs of sources, named by
-number, in `sources/`; and per partition of each stateful operator, in `state/<operator>/<partition>[/<store>]/`, the
-state after batch N as version N+1: `V.snapshot` and `V.delta` of the HDFS-backed store, `V.zip` and `V.changelog` of RocksDB.
-A zip lists the files in `SSTs/` that belong to it. Names with a UUID (`V_<uuid>.zip`) are those of checkpoint format 2,
-which keeps the files of failed tries apart. Nothing is ever changed in place, and names that begin with a dot are
-temporaries and checksums.
+What Spark writes (seen with 4.3): `metadata`; a number per batch in `offsets/` and `commits/`; logs of sources, named
+by number, in `sources/`; and per partition of each stateful operator, in `state/<operator>/<partition>[/<store>]/`,
+the state after batch N as version N+1: `V.snapshot` and `V.delta` of the HDFS-backed store, `V.zip` and `V.changelog`
+of RocksDB. A zip lists the files in `SSTs/` that belong to it. Names with a UUID (`V_<uuid>.zip`) are those of
+checkpoint format 2, which keeps the files of failed tries apart. Nothing is ever changed in place, and names that
+begin with a dot are temporaries and checksums.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _VERSION = re.compile(r"(\d+)(_[0-9a-fA-F-]{36})?\.(delta|snapshot|zip|changelog
 _LOG_ENTRY = re.compile(r"(\d+)(\.compact)?")
 _FULL = ("snapshot", "zip")
 _KEPT_BATCHES = 2
-"""Spark reads the last batch and the one before it. Older ones it removes, perhaps while we copy."""
+"""Spark reads the last batch and the one before it. It removes older ones, perhaps while we copy."""
 
 
 class TornError(Exception):
-    """What was seen does not fit together, because something was removed meanwhile: look again."""
+    """The files do not fit together, because something was removed meanwhile: list them again."""
 
 
 @dataclass(slots=True)
 class Chosen:
     required: list[str] = field(default_factory=list)
     optional: list[str] = field(default_factory=list)
-    """Taken when they are still there."""
+    """Files that are copied if they still exist."""
     archives: dict[str, bool] = field(default_factory=dict)
     """The RocksDB archives among them, whose members are needed too; and whether they are required."""
 
@@ -46,10 +46,10 @@ def newest(names: Iterable[str]) -> int:
 
 
 def choose(files: Iterable[str], batch: int, *, begun: bool = False) -> Chosen:
-    """What a query needs to go on after `batch`, of a checkpoint with these files.
+    """The files that a query needs to continue after `batch`, of a checkpoint with these files.
 
-    `begun`: with what the batch after it has planned to read, if it had begun. It then reads just that, so a sink that knows a
-    batch by its number is given the same rows for it again.
+    `begun` includes what the next batch has planned to read, if it had begun. It then reads exactly that, so a sink
+    that knows a batch by its number gets the same rows for it again.
 
     Raises:
         TornError: something of it is missing.
@@ -84,7 +84,7 @@ def _batches(log: str, there: Iterable[str], batch: int) -> list[str]:
 
 
 def check_logs(files: Iterable[str]) -> None:
-    """Raises TornError when a log that is compacted now and then lacks an entry after its last compaction."""
+    """Raise TornError when a log that is compacted from time to time lacks an entry after its last compaction."""
     logs: dict[str, list[str]] = defaultdict(list)
     for file in files:
         directory, _, name = file.rpartition("/")

@@ -1,6 +1,6 @@
 """The log in which Spark's file sink notes which files belong to which batch (`_spark_metadata`). Pure.
 
-An entry per batch, named by its number; every tenth, or so, is a `.compact` that holds all before it. Spark reads the log
+An entry per batch, named by its number; about every tenth is a `.compact` that holds all before it. Spark reads the log
 from the last compaction on, works out the interval from the names of the last two, and skips batches that are in it.
 """
 
@@ -24,7 +24,7 @@ _INTERVAL = 10
 
 
 def number(name: str) -> int | None:
-    """The batch of an entry; None for names that are none."""
+    """The batch of an entry; None for a name that is not an entry's."""
     match = _ENTRY.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -56,9 +56,9 @@ def cut(names: Iterable[str], batch: int) -> Cut | None:
 
 
 def seed(batch: int) -> list[str]:
-    """Names of empty entries that make a log go on after `batch`, whichever interval Spark is set to.
+    """Names of empty entries that let a log continue after `batch`, whichever interval Spark is set to.
 
-    Without them its first compaction fails, for want of what it should compact. One compaction is enough to begin with, but
+    Without them its first compaction fails, as there is nothing to compact. One compaction is enough to begin with, but
     the interval is then a divisor of its number, which may be a large prime; two say what the interval is.
     """
     if batch == NONE:

@@ -1,4 +1,4 @@
-"""Whether the sources of a query can go on from the offsets in a savepoint. Spark counts them and knows no names."""
+"""Whether the sources of a query can continue from the offsets in a savepoint. To Spark, sources have no names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACES = ("subscribe", "subscribepattern", "assign", "dbtable", "path", "host",
 
 
 def compare(old: Sequence[Source], new: Sequence[Source], sink: str) -> Iterator[RestoreFinding]:
-    """What is different between the sources of two queries."""
+    """The differences between the sources of two queries."""
     if len(old) != len(new):
         text = f"it read {len(old)} streams and reads {len(new)}; the offsets in the savepoint belong to the old ones"
         yield RestoreFinding(Level.NOT, sink, text)
@@ -20,21 +20,19 @@ def compare(old: Sequence[Source], new: Sequence[Source], sink: str) -> Iterator
     was, now = [_place(s) for s in old], [_place(s) for s in new]
     if was != now and sorted(was) == sorted(now):
         yield RestoreFinding(
-            Level.NOT, sink, "its streams are in another order, and the offsets in the savepoint go by their order"
+            Level.NOT, sink, "its streams are in another order, and the offsets in the savepoint follow the old one"
         )
         return
     for before, after in zip(old, new, strict=True):
         if before.format != after.format and not (_files(before) and _files(after)):
-            text = f"it was a stream of format '{before.format}' and is one of '{after.format}'; the offsets are not the same"
+            text = f"it was a stream of format '{before.format}' and is one of '{after.format}'; their offsets differ"
             yield RestoreFinding(Level.NOT, after.name, text)
         elif _place(before) != _place(after):
-            yield RestoreFinding(
-                Level.CHANGES, after.name, "it reads from another place, where the savepoint's offsets go on"
-            )
+            yield RestoreFinding(Level.CHANGES, after.name, "it reads from another place, with the savepoint's offsets")
         elif before.schema_ != after.schema_:
-            yield RestoreFinding(Level.CHANGES, after.name, "its schema is not as it was")
+            yield RestoreFinding(Level.CHANGES, after.name, "its schema has changed")
         elif before.watermark != after.watermark:
-            yield RestoreFinding(Level.CHANGES, after.name, "its watermark is not as it was")
+            yield RestoreFinding(Level.CHANGES, after.name, "its watermark has changed")
 
 
 def _files(source: Source) -> bool:

@@ -1,7 +1,7 @@
-"""Taking a savepoint: of a query that runs, which does not notice, or of one that was stopped.
+"""Taking a savepoint of a running query, without disturbing it, or of one that was stopped.
 
-All of it may be repeated, by this leader or the next: the place is derived, the request says what to save, and a savepoint
-that is complete is left as it is.
+All steps may be repeated, by this leader or the next: the location is derived, the request says what to save, and a
+complete savepoint is left as it is.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ PAUSE_SECONDS = 0.2
 
 
 def prepare(location: str, request: SavepointRequest) -> None:
-    """Write down what is to be saved at `location`, which also shows that something can be written there.
+    """Record what is to be saved at `location`, which also shows that the place can be written to.
 
     Raises:
-        SavepointError: it cannot, or the place belongs to another savepoint.
+        SavepointError: it cannot be written to, or the place belongs to another savepoint.
     """
     place = Place.at(location, "the savepoint directory")
     try:
@@ -84,13 +84,13 @@ def find(location: str) -> Manifest:
         return Manifest.from_bytes(raw, location)
     if DISPOSING in names:
         raise SavepointError(
-            f"the savepoint {location} is being disposed of, or was half-way; nothing can start from it"
+            f"the savepoint {location} is being deleted or was partly deleted; nothing can start from it"
         )
     if REQUEST in names or any(is_data_directory(n) for n in names):
         raise SavepointError(
             f"the savepoint {location} is not complete: it has no {MANIFEST}, which is written last; take a new one"
         )
-    what = f"the directory has no {MANIFEST}" if names else "nothing is there"
+    what = f"the directory has no {MANIFEST}" if names else "no such directory"
     raise SavepointError(f"there is no savepoint at {location}: {what}")
 
 
@@ -101,7 +101,7 @@ def take(
     tries: int = TRIES,
     pause: Callable[[float], None] = time.sleep,
 ) -> Manifest:
-    """Complete the savepoint that was prepared at `location`. One that is complete already is answered as it is.
+    """Complete the savepoint that was prepared at `location`. One that is already complete is returned as it is.
 
     Args:
         alive: whether the job still runs. None: it was stopped, and its checkpoints stay as they are.
@@ -116,7 +116,7 @@ def take(
             return Manifest.from_bytes(done, location)
         raw = place.read(REQUEST)
         if raw is None:
-            raise SavepointError(f"the savepoint {location} was never prepared, or somebody removed what was in it")
+            raise SavepointError(f"the savepoint {location} was never prepared, or its files were removed")
         request = SavepointRequest.from_bytes(raw, location)
         writer = _Writer(place, request, alive, tries, pause)
         manifest = writer.write(location)
@@ -130,7 +130,7 @@ def take(
 def take_ended(location: str, request: SavepointRequest) -> Manifest:
     """Make a savepoint at `location` of queries that have ended for good, with the batch that each had begun, if any.
 
-    Several may do so at once: one of them wins, and all are answered with what it made.
+    Several processes may do so at once: one of them wins, and all return its savepoint.
 
     Raises:
         SavepointError: files cannot be read or written.
@@ -149,7 +149,7 @@ def take_ended(location: str, request: SavepointRequest) -> Manifest:
 
 
 def abandon(location: str) -> None:
-    """Remove what `prepare` left, of a savepoint that will not be taken. Complete ones stay."""
+    """Remove what `prepare` left of a savepoint that will not be taken. Complete ones stay."""
     place = Place.at(location, "the savepoint directory")
     with contextlib.suppress(OSError):
         if place.read(MANIFEST) is None:
@@ -158,7 +158,7 @@ def abandon(location: str) -> None:
 
 
 def _tidy(place: Place, keep: str) -> None:
-    """What others began and did not bring to an end."""
+    """Remove the data directories of writers that did not finish."""
     for name in place.names():
         if is_data_directory(name) and name != keep:
             place.remove_tree(name)
@@ -167,8 +167,8 @@ def _tidy(place: Place, keep: str) -> None:
 
 def _unwritable(location: str, error: OSError) -> SavepointError:
     return SavepointError(
-        f"the savepoint {location} could not be taken: {error} — make sure that the directory can be written to and has "
-        "room, and that checkpoints can be read"
+        f"the savepoint {location} could not be taken: {error} — check that the directory is writable and has "
+        "space, and that checkpoints can be read"
     )
 
 
@@ -215,7 +215,9 @@ class _Writer:
 
     def _check_alive(self) -> None:
         if self._alive is not None and not self._alive():
-            raise SavepointError(f"job {self._request.job_id} ended while its savepoint was taken; there is none of it")
+            raise SavepointError(
+                f"job {self._request.job_id} ended while its savepoint was being taken; there is no savepoint"
+            )
 
     def _sink(self, name: str, places: SinkPlaces) -> SavedSink:
         source = Place.at(places.checkpoint, f"the checkpoint of sink '{name}'")
@@ -223,7 +225,7 @@ class _Writer:
         target = self._place.below(f"{self._name}/{name}")
         if _being_made(source):
             raise SavepointError(
-                f"the checkpoint of sink '{name}' is just being made from a savepoint; try again when its query runs"
+                f"the checkpoint of sink '{name}' is still being made from a savepoint; try again when its query runs"
             )
         torn: TornError | None = None
         for n in range(self._tries):

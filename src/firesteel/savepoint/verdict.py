@@ -1,4 +1,4 @@
-"""What a comparison of a savepoint with a graph has to say."""
+"""The verdict of comparing a savepoint with a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """From harmless to not."""
+    """Levels of compatibility, the best one first."""
 
     COMPATIBLE = "compatible"
     CHANGES = "compatible with changes"

@@ -1,8 +1,8 @@
-"""Who writes to the output of a file sink: noted beside Spark's log, so that no job starts into what another one writes.
+"""A note beside Spark's log that says which job writes to the output of a file sink, so that no other starts to.
 
-Two queries on one output lose rows without a word: each skips batches whose number the other has written. A job that goes on
-from a savepoint in the output of another is where that is near, for the other one may still run. Known for drivers of one
-host; a note that cannot be written or read is none.
+Two queries on one output lose rows silently: each skips batches whose number the other has written. That is likely
+when a job starts from a savepoint in the output of another, which may still run. It is known for drivers on one host
+only; a note that cannot be written or read counts as none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTE = ".firesteel-writer.json"
 
 
 def live_writer(path: str, job_id: JobID) -> JobID | None:
-    """The job other than `job_id` whose driver runs and writes to `path`."""
+    """The job other than `job_id` whose driver is running and writes to `path`."""
     with contextlib.suppress(OSError, FiresteelError, ValueError, KeyError, TypeError, AttributeError):
         raw = _log(path).read(NOTE)
         note = json.loads(raw) if raw else {}
@@ -33,7 +33,7 @@ def live_writer(path: str, job_id: JobID) -> JobID | None:
 
 
 def claim(path: str, job_id: JobID) -> None:
-    """Note that this process writes to `path`, to which Spark has begun to write."""
+    """Record that this process writes to `path`, where Spark has begun to write."""
     me = ProcessIdentity.of(os.getpid())
     note = {"job_id": job_id, "host": socket.gethostname(), "pid": me and me.pid, "started": me and me.started}
     with contextlib.suppress(OSError, FiresteelError):

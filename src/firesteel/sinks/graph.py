@@ -1,4 +1,4 @@
-"""The commits that a graph's sinks need."""
+"""The exactly-once commits that the sinks of a graph need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def staged(sink: Sink, job_id: JobID) -> StagedFileSink | None:
 def clear(graph: JobGraph, job_id: JobID, *, finished: bool) -> Iterator[tuple[str, Exception]]:
     """Remove staging and commit records of a job whose result is recorded; yields what could not be removed.
 
-    A commit that was decided is final, also for a job that failed or was cancelled afterwards: it is finished first.
+    A commit that was decided is final, even for a job that failed or was cancelled afterwards: it is finished first.
     """
     if graph.mode is not Mode.BATCH:
         return

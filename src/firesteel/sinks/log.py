@@ -1,14 +1,14 @@
-"""One sink's directory in the target: what was begun, what was decided, what is done, and the way from one to the next.
+"""The directory of one sink in its target, which records what was begun, what was decided and what is done.
 
     <target>/_firesteel/<job id>-<vertex>/
-        attempt-<n>.begun     attempt n was let to write; without it nothing of attempt n may be decided
+        attempt-<n>.begun     attempt n may write; without it no commit of attempt n may be decided
         attempt-<n>/          Spark writes here
         commit.json           the decision; made exclusively, never changed
         done                  the decision is carried out
 
 Order is everything: `begun` before Spark, `commit.json` before the first move, all moves before the first removal,
-`done` last. Taking the directory away goes begun, staging, commit.json, done: whoever still finds a record finds its
-`done` too, and whoever writes a record too late finds no `begun` and takes it back.
+`done` last. The directory is removed in the order begun, staging, commit.json, done: a process that still finds a
+record finds its `done` too, and one that writes a record too late finds no `begun` and takes the record back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ATTEMPT = re.compile(r"attempt-\d+")
 
 
 class CommitLog:
-    """The directory of one (job, vertex) under `target`. Holds no state of its own: every call asks the store."""
+    """The directory of one (job, vertex) under `target`. It holds no state of its own: every call asks the store."""
 
     def __init__(self, store: FileStore, target: str, name: str) -> None:
         self._store = store
@@ -59,10 +59,10 @@ class CommitLog:
         return decode_done(self._store.read(f"{self.directory}/{_DONE}"))
 
     def record(self) -> CommitRecord | None:
-        """The decision, None while there is none.
+        """The decision; None while there is none.
 
         Raises:
-            CommitConflictError: there is one that cannot be read.
+            CommitConflictError: it cannot be read.
         """
         path = f"{self.directory}/{_RECORD}"
         data = self._store.read(path)
@@ -88,20 +88,20 @@ class CommitLog:
         return decided
 
     def withdraw(self) -> None:
-        """Take back a decision that this process just made on an attempt whose job is over and cleaned up."""
+        """Take back a decision that this process has just made for a job that has ended and was cleaned up."""
         self._store.remove([f"{self.directory}/{_RECORD}"])
 
     def _cleaned_up(self) -> CommitConflictError:
         return CommitConflictError(
             f"{self.directory} was cleaned up meanwhile: the job has ended elsewhere and nothing was committed here — "
-            "look at the job's recorded result"
+            "check the job's recorded result"
         )
 
     def apply(self, record: CommitRecord) -> CommitSummary:
         """Carry out a commit. Any number of processes may do so at once or again, up to the clean-up.
 
         Raises:
-            CommitConflictError: a file is lost, or the attempt is cleaned up. Nothing is removed then.
+            CommitConflictError: a file is lost, or the attempt was cleaned up. Then nothing is removed.
         """
         done = self.done()
         if done is not None:
@@ -123,7 +123,7 @@ class CommitLog:
                 pass
 
     def _move(self, record: CommitRecord) -> None:
-        """Bring every staged file into place; checks what an earlier try moved before it moves more."""
+        """Move every staged file into place, after checking what an earlier try has moved."""
         staging = self.staging(record.attempt)
         present = self._store.sizes(staging)
         moves = [Move(f"{staging}/{f.staged}", f"{self._target}/{f.final}", f.size) for f in record.files]
@@ -148,7 +148,7 @@ class CommitLog:
         self._store.remove_empty([f"{self._target}/{d}" for d in emptied_directories(record.remove)])
 
     def remove(self) -> None:
-        """Take the directory away, and its parent when this was the last one. The order is part of the protocol."""
+        """Remove the directory, and its parent when this was the last one. The order is part of the protocol."""
         names = self._store.names(self.directory)
         self._store.remove([f"{self.directory}/{n}" for n in names if n.endswith(_BEGUN)])
         for name in names:

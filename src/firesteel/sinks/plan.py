@@ -1,4 +1,4 @@
-"""What a commit does, worked out from two listings: names of the new files, names of the ones that they replace."""
+"""The plan of a commit, made from two listings: the new files with their names, and the files that they replace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.types import JobID
 SUCCESS = "_SUCCESS"
 
 _SUMMARIES = ("_metadata", "_common_metadata")
-"""Parquet summaries: hidden by name, yet Spark reads them. They describe the files beside them and go with those."""
+"""Parquet summaries: hidden by name, yet Spark reads them. They describe the files beside them and go with them."""
 
 _PART = re.compile(r"part-(\d+)(?:-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}))?")
 _SPLIT = re.compile(r"^\.c\d+(?=\.|$)")
@@ -34,11 +34,11 @@ def staged_files(
 ) -> tuple[StagedFile, ...]:
     """The data files of a finished staging directory, with the names that they get.
 
-    Names are numbered in Spark's order and carry job, vertex and attempt: they collide with nobody's, and two
+    Names are numbered in Spark's order and carry job, vertex and attempt: they collide with no others, and two
     processes that plan the same staging plan the same names. Partition directories stay as Spark escaped them.
 
     Raises:
-        CommitConflictError: Spark did not finish here, or two Spark writes did.
+        CommitConflictError: no Spark write has finished here, or two have.
     """
     if SUCCESS not in staging:
         raise CommitConflictError(
@@ -67,7 +67,7 @@ def touched_directories(files: Iterable[StagedFile]) -> tuple[str, ...]:
 
 
 def replaced_files(existing: Collection[str], job_id: JobID, vertex: str) -> tuple[str, ...]:
-    """Those of `existing` that an overwrite removes: all that Spark sees, with Hadoop's checksum files beside them."""
+    """The files of `existing` that an overwrite removes: all that Spark sees, with Hadoop's checksums beside them."""
     mark = _mark(job_id, vertex)
     gone = [p for p in existing if mark not in _name(p) and _is_data(p)]
     checksums = [c for p in gone if (c := f"{_directory(p)}.{_name(p)}.crc") in existing]
@@ -92,7 +92,7 @@ def _is_data(path: str) -> bool:
 
 
 def _mark(job_id: JobID, vertex: str) -> str:
-    """The whole job id, not its head: a table lives through enough appends for eight digits to meet again."""
+    """The name prefix has the whole job id: over a table's many appends, its first eight digits could repeat."""
     return f"-{job_id}-{vertex}-"
 
 
@@ -111,6 +111,6 @@ def _name(path: str) -> str:
 
 
 def _directory(path: str) -> str:
-    """With its `/`; empty for the root."""
+    """The directory with its `/`; empty for the root."""
     head, slash, _ = path.rpartition("/")
     return head + slash

@@ -1,7 +1,7 @@
-"""The decision of a sink, as a value and as bytes: which staged files become which, what they replace.
+"""The commit decision of a sink, as a value and as bytes: the names of the staged files, and what they replace.
 
 `commit.json` is written once and never changed. Version and checksum stand beside the body, so that a
-torn file and a file of a newer Firesteel are told apart, and neither is ever acted on.
+torn file can be told from one of a newer Firesteel, and neither is ever acted on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """What a commit made visible."""
+    """The files and rows that a commit made visible."""
 
     attempt: int
     files: int
@@ -74,7 +74,7 @@ def decode(data: bytes, where: str) -> CommitRecord:
     """The record that `data` (read from `where`) holds.
 
     Raises:
-        CommitConflictError: torn, altered, or written by a newer Firesteel; nothing may be done on its ground.
+        CommitConflictError: it is torn, altered, or written by a newer Firesteel; it must not be acted on.
     """
     try:
         document = json.loads(data)
@@ -86,7 +86,7 @@ def decode(data: bytes, where: str) -> CommitRecord:
             )
         body = document["body"]
         if version != VERSION or document["sha256"] != _digest(body):
-            raise ValueError("the checksum does not fit")
+            raise ValueError("the checksum does not match")
         return _record(body)
     except (
         ValueError,
@@ -95,8 +95,8 @@ def decode(data: bytes, where: str) -> CommitRecord:
         AttributeError,
     ) as e:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise CommitConflictError(
-            f"{where} is damaged ({e}); nothing was changed — look whether the files that it names are in place, then "
-            "delete it and run the job again"
+            f"{where} is damaged ({e}); nothing was changed — check whether the files that it names are in place, "
+            "then delete it and run the job again"
         ) from e
 
 
@@ -123,7 +123,7 @@ def encode_done(committed: CommitSummary) -> bytes:
 
 
 def decode_done(data: bytes | None) -> CommitSummary | None:
-    """None when there is no marker, or a torn one: the record is still there then, and applying it again is free."""
+    """None when there is no marker, or a torn one: then the record still exists, and applying it again does no harm."""
     try:
         return None if data is None else CommitSummary(**json.loads(data))
     except (ValueError, TypeError):

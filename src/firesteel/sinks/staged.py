@@ -1,4 +1,5 @@
-"""A batch file sink that commits exactly once: Spark writes aside, a recorded decision moves the files into place.
+"""A batch file sink that commits exactly once: Spark writes to a staging directory, and a recorded decision moves the
+files into place.
 
     sink = StagedFileSink("/data/out", job_id, "out", mode=SaveMode.OVERWRITE)
     if sink.begin(attempt) is Begin.RUN:
@@ -7,8 +8,8 @@
     # ... the job's result is recorded ...
     sink.cleanup()
 
-Whatever dies in between, the next `begin`, `commit` or `abandon` finishes or discards what was begun. Why each step
-stands where it stands: docs/decisions/0002-exactly-once-file-sinks.md.
+Whatever dies in between, the next `begin`, `commit` or `abandon` finishes or discards what was begun. The reasons for
+the order of the steps are in docs/decisions/0002-exactly-once-file-sinks.md.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class StagedFileSink:
         """
         Args:
             path: The target directory as Spark gets it: an absolute local path or a URI.
-            mode: What becomes of rows that others wrote there: APPEND leaves them, OVERWRITE replaces those that are there
-                at the time of the commit, ERROR refuses to write beside any, IGNORE writes nothing then.
-            dynamic_partitions: With OVERWRITE: replace only in those partitions that get rows.
-            storage_options: For fsspec, see `locate`.
-            store: In place of the one that `path` names.
+            mode: What happens to rows that others wrote there: APPEND leaves them, OVERWRITE replaces those that are
+                there at the time of the commit, ERROR refuses to write if there are any, IGNORE then writes nothing.
+            dynamic_partitions: With OVERWRITE: replace rows only in the partitions that get new ones.
+            storage_options: Options for fsspec, see `locate`.
+            store: The file store to use instead of the one that `path` names.
         """
         parse_job_id(job_id)
         if not re.fullmatch(NAME_PATTERN, vertex):
@@ -77,20 +78,20 @@ class StagedFileSink:
         self._log = CommitLog(self._store, self._target, f"{job_id}-{vertex}")
 
     def staging_path(self, attempt: int) -> str:
-        """Where Spark writes attempt `attempt`, in the spelling of the path that the user gave."""
+        """Where Spark writes attempt `attempt`, with the path spelled as the user gave it."""
         return f"{self._uri}/{PRIVATE}/{self._log.name}/attempt-{attempt}"
 
     def begin(self, attempt: int) -> Begin:
-        """Say whether this attempt has to run; finishes a commit that an earlier one decided.
+        """Return whether this attempt has to run. A commit that an earlier one decided is finished first.
 
         Raises:
-            InvalidPipelineError: the target is a file, or holds rows of others and the mode is ERROR.
+            InvalidPipelineError: the target is a file, or it has rows of others and the mode is ERROR.
             CommitConflictError: the job was abandoned, or its record cannot be read.
         """
         if self._settle() is not None:
             return Begin.ALREADY_COMMITTED
         if self._store.kind(self._target) is PathKind.FILE:
-            fix = "name a directory; Spark writes one file per partition into it"
+            fix = "give a directory; Spark writes one file per partition into it"
             raise InvalidPipelineError([Problem(f"'{self._uri}' is a file", fix, vertex=self._vertex, field="path")])
         if self._mode in (SaveMode.ERROR, SaveMode.IGNORE):
             existing = self._store.sizes(self._target)
@@ -105,7 +106,7 @@ class StagedFileSink:
         """Put the rows of `attempt` in place, or those of the attempt that was decided before.
 
         Returns:
-            What is in place now; its `attempt` says whose rows won.
+            The files that are in place now; `attempt` says whose rows they are.
 
         Raises:
             InvalidPipelineError: the mode is ERROR, and others have put rows there since `begin`.
@@ -116,8 +117,8 @@ class StagedFileSink:
             return settled
         if not self._log.has_begun(attempt):
             raise CommitConflictError(
-                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and is cleaned up — "
-                f"call begin({attempt}) before Spark writes"
+                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and was cleaned up "
+                f"— call begin({attempt}) before Spark writes"
             )
         record = self._plan(attempt)
         decided = self._log.decide(record)
@@ -127,7 +128,7 @@ class StagedFileSink:
         return self._finish(decided)
 
     def abandon(self) -> CommitSummary | None:
-        """Give the sink up. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.
+        """Abandon the sink. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.
 
         Otherwise the sink is closed first (a late `commit` of any attempt fails), then its staged files are removed.
         """
@@ -140,7 +141,7 @@ class StagedFileSink:
         return settled
 
     def cleanup(self) -> None:
-        """Remove everything of ours but the rows. Only once the job's result is recorded: the sink forgets it.
+        """Remove all our files except the rows. Call it only once the job's result is recorded, as the sink forgets it.
 
         May be repeated. A commit that is decided and not carried out is carried out first.
         """
@@ -148,7 +149,7 @@ class StagedFileSink:
             self._log.remove()
 
     def _settle(self) -> CommitSummary | None:
-        """Finish what is decided; None when nothing is."""
+        """Finish a commit that is decided; None when there is none."""
         done = self._log.done()
         if done is not None:
             return done
@@ -161,7 +162,7 @@ class StagedFileSink:
         return self._log.apply(record)
 
     def _is_leftover(self) -> bool:
-        """Whether no decision can come from here any more: nothing is there, or what an interrupted clean-up left."""
+        """Whether no decision can be made here any more: there is nothing, or a clean-up was interrupted."""
         if self._log.is_empty():
             return True
         record = self._log.record()
@@ -193,17 +194,17 @@ class StagedFileSink:
 
     def _in_use(self) -> InvalidPipelineError:
         fix = (
-            "write 'mode: append' to add to it, 'mode: overwrite' to replace it or 'mode: ignore' to leave it as it is, "
+            "set 'mode: append' to add to it, 'mode: overwrite' to replace it or 'mode: ignore' to leave it as it is, "
             "or choose another path"
         )
-        message = f"'{self._uri}' holds output that another job wrote"
+        message = f"'{self._uri}' already has output of another job"
         return InvalidPipelineError([Problem(message, fix, vertex=self._vertex, field="mode")])
 
     def _replaced(self, within: tuple[str, ...]) -> tuple[str, ...]:
-        """What others have there, which is what an overwrite removes.
+        """The files of others at the target, which an overwrite removes.
 
-        A commit of another job that is under way comes first, wholly: a snapshot that caught half of it would delete that half
-        and leave the other. Files of a commit appear after its record, so open records are finished, and as a listing takes
+        A commit of another job that is under way is finished first: a snapshot with half of it would delete that half
+        and leave the other. Files of a commit appear after its record, so open records are finished; as a listing takes
         time, the snapshot counts when two agree.
         """
         before: tuple[str, ...] | None = None
@@ -215,7 +216,7 @@ class StagedFileSink:
             before = replaced
 
     def _finish_others(self) -> bool:
-        """Roll forward open commits of other sinks in this target; whether there was one."""
+        """Roll forward open commits of other sinks in this target. Returns whether there was one."""
         any_open = False
         for name in self._store.names(f"{self._target}/{PRIVATE}"):
             log = CommitLog(self._store, self._target, name)
