@@ -64,7 +64,7 @@ def test_list_has_the_columns(command: Command, some_jobs: Desk, rest: Node) -> 
 
 
 def test_empty_list_says_so(command: Command, rest: Node) -> None:
-    assert "`-a` shows those that have ended" in command("list", "-m", rest.address).out
+    assert "`-a` also lists those that have ended" in command("list", "-m", rest.address).out
     assert command("list", "-a", "-m", rest.address).out == "No jobs.\n"
     assert command("list", "--json", "-m", rest.address).json == []
 
@@ -107,7 +107,7 @@ def test_job_by_its_first_digits(command: Command, some_jobs: Desk, rest: Node) 
     assert command("status", "ABC", "--json", "-m", rest.address).json["job_id"] == THREE
     said = command("status", "ab", "-m", rest.address)
     assert (said.code, said.out) == (exit_codes.FAILED, "")
-    assert "2 jobs begin with 'ab'; give more digits" in said.err
+    assert "2 job ids begin with 'ab'; give more digits" in said.err
     assert "no such job: 'cafe'" in command("cancel", "cafe", "-m", rest.address).err
     assert "no job" in command("status", "f" * 32, "-m", rest.address).err
 

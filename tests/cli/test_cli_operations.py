@@ -201,7 +201,7 @@ def test_operation_goes_on_when_the_waiting_is_interrupted(
     code, out, err = interrupted(fake, f"/jobs/{job}/savepoints/", "savepoint", job, "-m", node.address)
     [trigger] = fake.operations
     assert (code, out) == (exit_codes.CANCELED, "")
-    assert f"Ask for it with: firesteel savepoint {job} --trigger-id {trigger}" in err
+    assert f"ask with: firesteel savepoint {job} --trigger-id {trigger}" in err
     assert "Traceback" not in err
 
 
