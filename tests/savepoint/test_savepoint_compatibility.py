@@ -290,7 +290,7 @@ OTHER: Mapping[str, tuple[dict[str, Any], dict[str, Any], tuple[SavedOperator, .
         "providerClass stays",
     ),
     "another parallelism": (pipeline(), pipeline(top={"parallelism": 7}), (AGGREGATION,), Level.CHANGES, "2 partitions"),
-    "another place to write to": (pipeline(), pipeline(out={"format": "console"}), (AGGREGATION,), Level.CHANGES, "another place"),
+    "another output": (pipeline(), pipeline(out={"format": "console"}), (AGGREGATION,), Level.CHANGES, "another place"),
     "a sink more": (
         pipeline(),
         pipeline(extra=[{"kind": "sink", "name": "more", "input": "counts", "format": "noop"}]),
