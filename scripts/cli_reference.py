@@ -24,7 +24,7 @@ HEAD = """\
 ## Options of every command
 
 `firesteel engine` and `firesteel cluster` are groups: their sub-commands take these, the groups themselves do not.
-`firesteel completion` takes the last one only.
+`firesteel completion` takes only the last one.
 
 | option | meaning |
 |---|---|
@@ -37,9 +37,9 @@ several times, as `-Dkey=value` or `-D key=value`.
 
 ## Which cluster
 
-Commands about jobs talk to a cluster: the one that `-m` names, else the one of `client.addresses`, else that of this machine.
-The last one is woken up if it sleeps; it knows all jobs of its data directory. It ends by itself when nobody has needed it for
-`local-cluster.idle-timeout`, unless it was started with `firesteel cluster start`. `firesteel cluster status` and
+Commands about jobs talk to a cluster: the one that `-m` names, or else the one of `client.addresses`, or else that of this
+machine. The last one is woken up if it sleeps; it knows all jobs of its data directory. It ends by itself when it has not been
+needed for `local-cluster.idle-timeout`, unless it was started with `firesteel cluster start`. `firesteel cluster status` and
 `firesteel cluster stop` never wake one up.
 
 | option | meaning |
@@ -47,17 +47,17 @@ The last one is woken up if it sleeps; it knows all jobs of its data directory. 
 """
 
 AFTER_ADDRESS = """
-A token for a cluster that is not your own goes into `client.token`, best in the configuration file or in the variable
+Set `client.token` to a token for a cluster that is not your own, preferably in the configuration file or in the variable
 `FIRESTEEL_CLIENT_TOKEN`, where other users of the machine do not see it.
 
-JOB is the id of a job, its first digits as long as only one job begins with them, or its name. Of several jobs of a name it
-is the newest, and a line on the standard error says which; a name that begins the id of another job is refused. `engine stop`
+JOB is the id of a job, its first digits if only one id begins with them, or its name. If several jobs have this name, it is
+the newest, and a line on standard error says which; a name with which the id of another job begins is refused. `engine stop`
 stops every engine whose id begins with one of the IDS. With `--json`, or `--output json` where there are tables, a command
-prints JSON on its standard output, and nothing else there. In a pipe nothing is wrapped or cut; `--output wide` is the same
+prints JSON on standard output, and nothing else there. In a pipe nothing is wrapped or cut; `--output wide` does the same
 on a terminal.
 
-Ctrl-C during `stop`, `savepoint`, `checkpoint` or `cancel` ends the waiting and not the operation. The command says how to ask
-for it later; the cluster remembers what became of it for `dispatcher.operation-retention`.
+Ctrl-C during `stop`, `savepoint`, `checkpoint` or `cancel` ends the waiting, not the operation. The command says how to ask
+for it later; the cluster remembers its outcome for `dispatcher.operation-retention`.
 
 ## Exit codes
 
@@ -66,15 +66,15 @@ for it later; the cluster remembers what became of it for `dispatcher.operation-
 """
 
 AFTER_CODES = """
-A pipe whose reader goes away, as in `firesteel list -a | head`, is no error: the code is 0.
+A pipe whose reader goes away, as in `firesteel list -a | head`, is not an error: the code is 0.
 
-What to know in scripts around `firesteel run`:
+Keep in mind for scripts around `firesteel run`:
 
-- A script that ends with a code of its own, by `sys.exit(n)`, ends the command with that code, 1 to 255. How to tell it from
-  the codes above is said in [scripts](../concepts/scripts.md#its-exit-code).
-- Once a job is accepted, whatever else goes wrong is a failed job and the code is 1, or 4 when no engine could be started. That
-  includes a column that only Spark's analyser finds missing; `firesteel info PIPELINE` reports it with code 3.
-- A cancel that comes after the outputs were decided does not count: the job ends as FINISHED and the code is 0.
+- A script that ends with a code of its own, by `sys.exit(n)`, ends the command with that code, 1 to 255.
+  [Scripts](../concepts/scripts.md#its-exit-code) says how to tell it from the codes above.
+- Once a job is accepted, anything else that goes wrong is a failed job and the code is 1, or 4 when no engine could be started.
+  That includes a column that only Spark's analyser finds missing; `firesteel info PIPELINE` reports it with code 3.
+- A cancel that comes after the commit has begun has no effect: the job ends as FINISHED and the code is 0.
 - With `-d` the code says whether the job was accepted, not how it ends. `firesteel wait JOB` waits for that and ends with the
   code that `run` would have had; `firesteel status --exit-code JOB` does not wait, and gives 0 for a job that still runs.
 - A job runs once under its id: `run --job-id ID` of one that has ended shows how it ended, and says that nothing was run.

@@ -1,7 +1,7 @@
 """Following the log of a job: which lines of its event stream are to be shown. This module does no I/O.
 
-A stream begins with the last lines that were logged before. The first time they are what is there already, of which a person
-may want a few only. After a break they tell what was missed, and repeat what was shown.
+A stream begins with the last lines that were logged before. The first time these are old lines, of which a user
+may want only a few. After a break they show what was missed, and repeat what was shown.
 """
 
 from __future__ import annotations

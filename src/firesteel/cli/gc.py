@@ -156,7 +156,7 @@ async def jobs_known(configuration: Configuration) -> AsyncIterator[JobsKnown]:
 
 
 def _has_store(configuration: Configuration) -> bool:
-    """Whether the cluster was ever started: if not, it has no database file, and looking must not create one."""
+    """Whether there is a store to read: a cluster that was never started has no database file, and gets none here."""
     options = configuration.high_availability
     in_a_file = options.type == HaType.SQL and options.sql_url is None
     return not in_a_file or (configuration.data.dir / DATABASE).exists()

@@ -97,7 +97,7 @@ def cancel(
     keep: bool | None,
     as_json: bool,
 ) -> int:
-    """Cancel JOB and wait until it has ended. A job whose outputs are already committed ends as FINISHED.
+    """Cancel JOB and wait until it has ended. A job whose commit has begun ends as FINISHED.
 
     The checkpoint of a stream is kept, and `firesteel resume JOB` continues from it.
     """

@@ -123,7 +123,7 @@ def usable_directory(given: Given) -> Path:
 
 
 def node_log(directory: Path, pid: int) -> Path:
-    """The log of a node that runs as this process."""
+    """The log of the node whose process is `pid`."""
     own = directory / f"node-{pid}.log"
     return own if own.exists() else directory / NODE_LOG
 
@@ -197,7 +197,7 @@ def _since(log: Path, begin: int) -> str:
 
 @contextlib.contextmanager
 def one_at_a_time(given: Given) -> Iterator[None]:
-    """A lock, so that two commands at once wake up one cluster."""
+    """Hold a lock, so that two commands at once wake up only one cluster."""
     directory = usable_directory(given)
     with exclusively(directory / "wake.lock"):
         yield

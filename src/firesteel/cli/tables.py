@@ -67,7 +67,7 @@ def new_table(*columns: str, right: Iterable[str] = (), whole: Iterable[str] = (
 
 
 def job_table(jobs: Iterable[JobSummary], width: int) -> Table:
-    """Ids, or on a terminal that is too narrow for whole ones, their first digits, which commands accept as well."""
+    """A table of jobs. On a terminal too narrow for whole ids it has their first digits, which commands accept too."""
     digits = 32 if width >= _WIDTH_OF_JOBS else 8
     table = new_table(
         "job", "name", "mode", "status", "started", "took", right=["took"], whole=["job", "mode", "status", "took"]

@@ -165,7 +165,7 @@ class EngineInfo:
     """When it was started; 0 for one that was attached."""
     address: str
     foreign: bool
-    """Whether Firesteel only attached to it, and so will not stop it."""
+    """Whether it was started outside of the cluster, which then never stops it."""
 
     @staticmethod
     def all_of(data: object) -> tuple[EngineInfo, ...]:

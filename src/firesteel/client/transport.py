@@ -277,8 +277,8 @@ def _unanswered(error: httpx.HTTPError) -> UnansweredError:
         text = f"its certificate is not trusted ({distrust}) — set client.ssl.ca to the authority that signed it"
     elif late:
         text = "no connection in time" if never_sent else "no answer in time"
-    refused = isinstance(error, httpx.ConnectError)
-    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless, refused=refused)
+    unconnected = isinstance(error, httpx.ConnectError)
+    return UnansweredError(text, sent=not never_sent, late=late, hopeless=hopeless, refused=unconnected)
 
 
 def _certificate_error(error: BaseException | None) -> str | None:

@@ -119,7 +119,7 @@ class Place:
 
 
 def sums(place: Place, names: Sequence[str]) -> list[SavedFile | None]:
-    """The sizes of files; None for those that do not exist."""
+    """Sizes and checksums of files; None for those that do not exist."""
 
     def one(name: str) -> SavedFile | None:
         try:

@@ -10,7 +10,7 @@ from firesteel.types import JobID
 
 
 def savepoint_name(job_id: JobID, trigger_id: str) -> str:
-    """`savepoint-`, then digits of the job id for people, then digits of the request, so that no two are the same."""
+    """`savepoint-`, digits of the job id for people, and a digest of job and trigger id, which makes it unique."""
     digest = hashlib.sha256(f"{job_id}/{trigger_id}".encode()).hexdigest()
     return f"savepoint-{job_id[:6]}-{digest[:12]}"
 

@@ -136,7 +136,7 @@ class _Target:
         self.state = mark_of(self._checkpoint, job_id)
 
     def goes_on_in_place(self, saved: SavedSink) -> bool:
-        """Whether the sink sets its own checkpoint, which is the same for every job and continues where it is."""
+        """Whether the sink has the checkpoint of the saved one, because it sets it itself: then it continues there."""
         return self._checkpoint.same(Place.at(saved.places.checkpoint, f"the checkpoint of sink '{self.name}'"))
 
     def mark(self, state: str, location: str) -> None:
