@@ -31,6 +31,7 @@ BASE = {
     "module_files",
     "environment",
     "sandbox",
+    "metrics",
 }
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
@@ -50,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "hosts": set(),
     "sandbox": {"fs", "errors"},
     "ports": set(),
+    "metrics": {"errors", "concurrency"},
     "environment": set(),
     "config": BASE,
     "jobgraph": BASE | {"blob"},

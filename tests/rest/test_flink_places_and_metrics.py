@@ -26,10 +26,10 @@ from tests.rest.flink_world import (
 
 from firesteel.attempts.committed import Committed, CommittedBatch
 from firesteel.failure import Failure, FailureKind
-from firesteel.flink_rest.busyness import busy_share
 from firesteel.flink_rest.details import failure_words
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
+from firesteel.jobmaster.measures import busy_share
 from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.types import JobID

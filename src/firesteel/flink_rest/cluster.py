@@ -13,7 +13,6 @@ from firesteel import __version__
 from firesteel.config.sections import Role
 from firesteel.flink_rest.contract import ERRORS
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
-from firesteel.resourcemanager.state import EngineState
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import Caller, CallerParam, CallerPrincipal, Context
 from firesteel.rest.security.principals import EVERYBODY, require
@@ -81,14 +80,9 @@ def counted(jobs: Iterable[tuple[JobStatus, int]]) -> JobCounts:
     return counts
 
 
-def usable(resources: ResourceOverview) -> list[EngineOverview]:
-    """The engines that are there for jobs: the contract's task managers."""
-    return [e for e in resources.engines if e.state is EngineState.READY]
-
-
 def visible(resources: ResourceOverview, caller: Caller) -> list[EngineOverview]:
-    """Those of them that the caller may see."""
-    return [e for e in usable(resources) if caller.sees_engine(e.owner)]
+    """The contract's task managers: engines that are there for jobs, those of them that the caller may see."""
+    return [e for e in resources.ready if caller.sees_engine(e.owner)]
 
 
 def render_config(refresh_interval: float, now: datetime) -> Json:

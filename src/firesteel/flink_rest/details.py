@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.flink_rest.io_messages import io_message
 from firesteel.flink_rest.plan import render_plan
 from firesteel.flink_rest.serialized_throwable import failure_cause
 from firesteel.flink_rest.view import JobView, VertexView
@@ -61,7 +62,7 @@ def _vertex(vertex: VertexView) -> Json:
         "end-time": execution.end,
         "duration": execution.duration(vertex.job.now),
         "tasks": counts([vertex.state]),
-        "metrics": vertex.io.message(),
+        "metrics": io_message(vertex.io),
     }
 
 

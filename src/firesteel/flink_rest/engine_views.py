@@ -1,40 +1,16 @@
-"""Engines in the contract's words: each is a task manager. Pure, but for what the kernel tells of a process."""
+"""Engines in the contract's words: each is a task manager. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from firesteel.config.values import memory_bytes
-from firesteel.engines.record import EngineRecord
-from firesteel.flink_rest.process_metrics import physical_memory, process_metrics
+from firesteel.metrics.process import physical_memory
+from firesteel.resourcemanager.measures import memory_of
 from firesteel.resourcemanager.overview import EngineOverview
 from firesteel.rest.answers import Json
 from firesteel.types import JobID
 
 MEBIBYTE = 1 << 20
-
-
-def engine_metrics(engine: EngineOverview, record: EngineRecord | None) -> dict[str, int]:
-    """What is known without asking the engine: what it was given, and what the kernel tells of its process."""
-    known = {
-        "Status.JVM.Memory.Heap.Max": memory_of(engine),
-        "Status.Slots.Total": engine.slots,
-        "Status.Slots.Available": engine.free,
-        "Status.Cores": engine.cores,
-    }
-    if record is not None and record.process is not None and record.process.alive:
-        known |= process_metrics(record.process.pid)
-    return known
-
-
-def memory_of(engine: EngineOverview) -> int:
-    """Heap in bytes; 0 for an engine that was attached, whose heap nobody knows."""
-    if engine.master.startswith("sc://"):
-        return 0
-    try:
-        return memory_bytes(engine.memory)
-    except ValueError:
-        return 0
 
 
 def render_engine(engine: EngineOverview, now: float) -> Json:
@@ -73,7 +49,7 @@ def render_engine(engine: EngineOverview, now: float) -> Json:
     }
 
 
-def render_details(engine: EngineOverview, jobs: Sequence[JobID], metrics: Mapping[str, int], now: float) -> Json:
+def render_details(engine: EngineOverview, jobs: Sequence[JobID], metrics: Mapping[str, float], now: float) -> Json:
     slots = max(1, engine.slots)
     resource = _profile(engine.cores / slots, memory_of(engine) / slots)
     return {

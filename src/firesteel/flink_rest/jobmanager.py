@@ -14,13 +14,15 @@ from starlette.responses import Response
 from firesteel.config import Configuration
 from firesteel.config.sections import Role
 from firesteel.flink_rest.aggregation import MetricsParam, metrics_of
-from firesteel.flink_rest.cluster import JobCounts, count_jobs, usable
+from firesteel.flink_rest.cluster import count_jobs, sees_all
 from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.debugging import dump_node, require_debugging
 from firesteel.flink_rest.log_files import LogFiles, empty_text, listed, require_all, text_of
-from firesteel.flink_rest.process_metrics import own_metrics
+from firesteel.flink_rest.metric_values import named, node_values
 from firesteel.layout import NODE_LOG, NODE_OUTPUT
-from firesteel.resourcemanager.overview import ResourceOverview
+from firesteel.metrics.declarations import RESIDENT, UNFINISHED_JOBS
+from firesteel.metrics.process import own_measures, physical_memory
+from firesteel.resourcemanager.measures import resource_measures
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
@@ -43,10 +45,21 @@ async def show_environment() -> Response:
 
 @router.get("/jobmanager/metrics", summary="Metrics of this node, or their names")
 async def show_metrics(context: Context, caller: CallerParam, get: MetricsParam = None) -> Response:
+    """Of the leader, with what its registry has beside Flink's own numbers for those from whom nothing is hidden."""
     overview = await context.gateway.request_cluster_overview()
-    jobs = await count_jobs(context, caller)
-    own = await asyncio.to_thread(own_metrics)
-    return answer(metrics_of({**cluster_metrics(overview.resources, jobs), **own}, get))
+    own = await asyncio.to_thread(own_measures)
+    values: dict[str, object] = {
+        **named(resource_measures(overview.resources)),
+        UNFINISHED_JOBS.flink: (await count_jobs(context, caller))["running"],
+        **named(own),
+        # What dashboards show as the heap of a node is its resident memory: Python has no other measure.
+        "Status.JVM.Memory.Heap.Used": own.get(RESIDENT, 0),
+        "Status.JVM.Memory.Heap.Committed": own.get(RESIDENT, 0),
+        "Status.JVM.Memory.Heap.Max": physical_memory(),
+    }
+    if sees_all(caller.principal):
+        values |= node_values(context.metrics)
+    return answer(metrics_of(values, get))
 
 
 @router.get("/jobmanager/logs", summary="Log files of this node")
@@ -112,17 +125,6 @@ def render_environment() -> Json:
             "options": [],
         },
         "classpath": [],
-    }
-
-
-def cluster_metrics(resources: ResourceOverview, jobs: JobCounts) -> dict[str, int]:
-    engines = usable(resources)
-    return {
-        "taskSlotsAvailable": sum(e.free for e in engines),
-        "taskSlotsTotal": sum(e.slots for e in engines),
-        "numRegisteredTaskManagers": len(engines),
-        "numRunningJobs": jobs["running"],
-        "numWaitingJobs": resources.waiting,
     }
 
 

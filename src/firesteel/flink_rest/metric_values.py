@@ -1,32 +1,59 @@
-"""What is measured of a job, a vertex and its subtask. Pure; `metrics` has the routes."""
+"""What is measured of a job, a vertex and its subtask, under the contract's names. Pure; `metrics` has the routes.
+
+The numbers come from `jobmaster.measures`, as those of the metrics registry do; here they are put together as a vertex has
+them, and what only the contract knows is added.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from firesteel.dispatcher.gateway import JobOverview
+from firesteel.driver.committed import Committed
 from firesteel.flink_rest.busyness import busy_share_of
 from firesteel.flink_rest.checkpoint_stats import CheckpointHistory
 from firesteel.flink_rest.view import JobView, VertexView
+from firesteel.jobmaster.measures import job_measures, stream_measures, vertex_measures, watermark_seconds
+from firesteel.metrics.declarations import BUSY, INPUT_RATE, STATE_ROWS
+from firesteel.metrics.metric import OF_JOBS, Group, Metric
+from firesteel.metrics.registry import Labels, MetricRegistry
 from firesteel.rest.states import ms
 from firesteel.status import JobStatus
 
 WATERMARK = "currentInputWatermark"
-_NO_WATERMARK = 0
-"""Spark's way to say that no event has come yet."""
+
+
+def named(measures: Mapping[Metric, float]) -> dict[str, float]:
+    """By the contract's names and in its units; what has no name there is left out."""
+    return {metric.flink: metric.flink_value(value) for metric, value in measures.items() if metric.flink}
+
+
+def node_values(registry: MetricRegistry) -> dict[str, object]:
+    """What the node counts of itself and of the cluster, by group: `dispatcher.submissions.accepted`."""
+    values: dict[str, object] = {}
+    for reading in registry.readings():
+        metric = reading.metric
+        if metric.group in OF_JOBS or metric.group is Group.ENGINE:
+            continue  # these have resources of their own
+        for labels, value in reading.values.items():
+            values[_path(metric, labels)] = value
+        for labels, rate in reading.rates.items():
+            values[_path(metric, labels, "rate")] = round(rate, 3)
+        for labels, histogram in reading.histograms.items():
+            values[_path(metric, labels, "count")] = histogram.count
+            for share in (0.5, 0.95, 0.99):
+                values[_path(metric, labels, f"p{share * 100:.0f}")] = round(histogram.quantile(share), 6)
+    return values
+
+
+def _path(metric: Metric, labels: Labels, *more: str) -> str:
+    return ".".join((metric.group.value, metric.name, *labels, *more))
 
 
 def overview_metrics(job: JobOverview, now: float) -> dict[str, float]:
     """Of a job that has not ended, as far as a list of jobs tells."""
-    in_state = ms(now - job.changed_at)
-    running = job.status is JobStatus.RUNNING
-    return {
-        "numRestarts": job.restarts,
-        "uptime": in_state if running else 0,
-        "downtime": in_state if job.status is JobStatus.RESTARTING else 0,
-    }
+    return named(job_measures(job.status, job.restarts, now - job.changed_at))
 
 
 def job_metrics(job: JobView, checkpoints: CheckpointHistory | None) -> dict[str, object]:
@@ -34,9 +61,7 @@ def job_metrics(job: JobView, checkpoints: CheckpointHistory | None) -> dict[str
     since = job.now - (stamps[job.status.value] or job.now)
     running = job.status is JobStatus.RUNNING
     values: dict[str, object] = {
-        "numRestarts": job.data["restarts"],
-        "uptime": since if running else 0,
-        "downtime": since if job.status is JobStatus.RESTARTING else 0,
+        **named(job_measures(job.status, job.data["restarts"], since / 1000)),
         "runningTime": since if running else 0,
         "createdTime": since if job.status is JobStatus.CREATED else 0,
         "cancellingTime": since if job.status is JobStatus.CANCELLING else 0,
@@ -64,36 +89,37 @@ def job_metrics(job: JobView, checkpoints: CheckpointHistory | None) -> dict[str
 
 def subtask_metrics(vertex: VertexView) -> dict[str, float]:
     """Names are Flink's; what is not known has none."""
-    io = vertex.io
-    counted = {
-        "numRecordsIn": io.read_records,
-        "numRecordsOut": io.write_records,
-        "numBytesIn": io.read_bytes,
-        "numBytesOut": io.write_bytes,
-    }
-    values: dict[str, float] = {name: value for name, value in counted.items() if value is not None}
-    values |= _rates(vertex) | _times(vertex)
-    told: Mapping[str, Any] = (vertex.job.progress.get("sinks") or {}).get(vertex.name) or {}
-    if told.get("state_rows") is not None:
-        values["stateRows"] = told["state_rows"]
+    values = named(vertex_measures(vertex.io)) | _rates(vertex) | _times(vertex)
+    if STATE_ROWS in (own := _query(vertex.job, vertex.name)):
+        values[STATE_ROWS.flink] = own[STATE_ROWS]
     if (watermark := watermark_of(vertex)) is not None:
         values[WATERMARK] = watermark
     return values
+
+
+def _query(job: JobView, sink: str) -> dict[Metric, float]:
+    """Of the query of a sink; nothing of any other vertex."""
+    told = _sinks(job).get(sink) or {}
+    return stream_measures(
+        told, Committed.from_json(job.checkpoints[sink]) if sink in job.checkpoints else Committed(), job.at
+    )
+
+
+def _sinks(job: JobView) -> Mapping[str, Mapping[str, Any]]:
+    sinks: Mapping[str, Mapping[str, Any]] = job.progress.get("sinks") or {}
+    return sinks
 
 
 def _rates(vertex: VertexView) -> dict[str, float]:
     """Rows per second while batches are worked on: as Spark tells it of a query, else on average."""
     io, values = vertex.io, dict[str, float]()
     if io.busy_ms:
-        rows = {"numRecordsInPerSecond": io.read_records, "numRecordsOutPerSecond": io.write_records}
+        rows = {INPUT_RATE.flink: io.read_records, "numRecordsOutPerSecond": io.write_records}
         values = {name: round(count * 1000 / io.busy_ms, 3) for name, count in rows.items() if count is not None}
-    sinks: Mapping[str, Mapping[str, Any]] = vertex.job.progress.get("sinks") or {}
     if vertex.data["kind"] in ("source", "sink"):
-        told = [
-            sinks[n]["rows_per_second"] for n in vertex.sinks() if sinks.get(n, {}).get("rows_per_second") is not None
-        ]
-        if told:
-            values["numRecordsInPerSecond"] = max(told)
+        queries = [_query(vertex.job, name) for name in vertex.sinks()]
+        if told := [query[INPUT_RATE] for query in queries if INPUT_RATE in query]:
+            values[INPUT_RATE.flink] = max(told)
     return values
 
 
@@ -103,7 +129,7 @@ def _times(vertex: VertexView) -> dict[str, float]:
         return {}
     busy = round(share * 1000, 3)
     return {
-        "busyTimeMsPerSecond": busy,
+        BUSY.flink: busy,
         "idleTimeMsPerSecond": round(1000 - busy, 3),
         "backPressuredTimeMsPerSecond": 0.0,
         "accumulateBusyTimeMs": float(vertex.io.busy_ms or 0),
@@ -112,16 +138,5 @@ def _times(vertex: VertexView) -> dict[str, float]:
 
 def watermark_of(vertex: VertexView) -> int | None:
     """In ms: the lowest of the queries that the vertex is a part of. None where there is none."""
-    sinks: Mapping[str, Mapping[str, Any]] = vertex.job.progress.get("sinks") or {}
-    found = [_watermark(sinks[name].get("watermark")) for name in vertex.sinks() if name in sinks]
-    return min((w for w in found if w is not None), default=None)
-
-
-def _watermark(text: str | None) -> int | None:
-    if not text:
-        return None
-    try:
-        at = ms(datetime.fromisoformat(text).timestamp())
-    except ValueError:
-        return None
-    return None if at == _NO_WATERMARK else at
+    found = (watermark_seconds((_sinks(vertex.job).get(name) or {}).get("watermark")) for name in vertex.sinks())
+    return min((ms(w) for w in found if w is not None), default=None)

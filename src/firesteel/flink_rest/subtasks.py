@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firesteel.flink_rest.rows import Io
+from firesteel.flink_rest.io_messages import io_message
 from firesteel.flink_rest.view import SUBTASK, Execution, VertexView
+from firesteel.jobmaster.rows import Io
 from firesteel.rest.answers import Json
 from firesteel.rest.states import EXECUTION_STATES, counts
 
@@ -40,7 +41,7 @@ def render_execution(vertex: VertexView, execution: Execution) -> Json:
         "start-time": execution.start,
         "end-time": execution.end,
         "duration": execution.duration(vertex.job.now),
-        "metrics": _io(vertex, execution).message(),
+        "metrics": io_message(_io(vertex, execution)),
         "taskmanager-id": execution.engine_id,
         "status-duration": status_durations(execution, vertex.job.now),
         "start_time": execution.start,
@@ -96,7 +97,7 @@ def render_task_managers(vertex: VertexView) -> Json:
                 "start-time": execution.start,
                 "end-time": execution.end,
                 "duration": execution.duration(vertex.job.now),
-                "metrics": vertex.io.message(),
+                "metrics": io_message(vertex.io),
                 "status-counts": counts([vertex.state]),
                 "taskmanager-id": execution.engine_id,
                 "aggregated": _aggregated(vertex),
@@ -107,7 +108,7 @@ def render_task_managers(vertex: VertexView) -> Json:
 
 def _aggregated(vertex: VertexView) -> Json:
     """Over all subtasks, of which there is one."""
-    metrics: Mapping[str, Any] = vertex.io.message()
+    metrics: Mapping[str, Any] = io_message(vertex.io)
     values = {
         name: -1 if isinstance(value, str) else value  # no number is -1 here
         for name, value in metrics.items()

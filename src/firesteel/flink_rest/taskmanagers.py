@@ -19,8 +19,10 @@ from firesteel.flink_rest.aggregation import AggregationParam, MetricsParam, agg
 from firesteel.flink_rest.cluster import visible
 from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.debugging import dump_engine, require_debugging
-from firesteel.flink_rest.engine_views import engine_metrics, render_details, render_engine
+from firesteel.flink_rest.engine_views import render_details, render_engine
 from firesteel.flink_rest.log_files import LogFiles, empty_text, listed, require_all, text_of
+from firesteel.flink_rest.metric_values import named
+from firesteel.resourcemanager.measures import engine_measures
 from firesteel.resourcemanager.overview import EngineOverview
 from firesteel.rest.answers import answer
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
@@ -160,8 +162,8 @@ async def _files(context: RestContext, engine: EngineOverview) -> LogFiles:
     return {LOG: await asyncio.to_thread(lambda: _directory(context, engine).log(engine.engine_id))}
 
 
-def _metrics(context: RestContext, engine: EngineOverview) -> dict[str, int]:
-    return engine_metrics(engine, _record(context, engine))
+def _metrics(context: RestContext, engine: EngineOverview) -> dict[str, float]:
+    return named(engine_measures(engine, _record(context, engine)))
 
 
 def _record(context: RestContext, engine: EngineOverview) -> EngineRecord | None:

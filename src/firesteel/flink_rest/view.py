@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from firesteel.flink_rest.rows import Io, io_of_vertices
+from firesteel.jobmaster.rows import Io, io_of_vertices
 from firesteel.rest.states import ENDED, EXECUTION_STATES, NOT_YET, execution_state, ms
 from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus

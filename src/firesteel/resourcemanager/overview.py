@@ -40,6 +40,11 @@ class ResourceOverview:
     classic: int
     """Classic drivers, each with the room of one engine."""
 
+    @property
+    def ready(self) -> list[EngineOverview]:
+        """The engines that are there for jobs."""
+        return [e for e in self.engines if e.state is EngineState.READY]
+
 
 def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -> EngineOverview:
     usable = engine.state is EngineState.READY and engine.exclusive_to is None

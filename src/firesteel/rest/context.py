@@ -16,6 +16,7 @@ from firesteel.blob.threads import Threads
 from firesteel.config import Configuration
 from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import ForbiddenError, JobNotFoundError
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
@@ -47,6 +48,8 @@ class RestContext:
     """Lines of ended jobs, rendered once."""
     announcement: Announcement | None = None
     """Where commands of this machine find this node; None before it is announced."""
+    metrics: MetricRegistry = field(default_factory=MetricRegistry)
+    """Of the node."""
     events: EventSource = field(default_factory=EventSource)
     """Open event streams; to be closed before the server."""
     checks: GraphChecks = field(init=False)

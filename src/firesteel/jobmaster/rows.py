@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firesteel.rest.answers import Json
-from firesteel.rest.states import NAN
 from firesteel.status import JobStatus
 
 
@@ -28,24 +26,6 @@ class Io:
     idle_ms: int = 0
     pending: bool = False
     """What is not known may be yet: dashboards say that it is being loaded, and else show 0."""
-
-    def message(self) -> Json:
-        return {
-            "read-bytes": self.read_bytes or 0,
-            "read-bytes-complete": self._complete(self.read_bytes),
-            "write-bytes": self.write_bytes or 0,
-            "write-bytes-complete": self._complete(self.write_bytes),
-            "read-records": self.read_records or 0,
-            "read-records-complete": self._complete(self.read_records),
-            "write-records": self.write_records or 0,
-            "write-records-complete": self._complete(self.write_records),
-            "accumulated-backpressured-time": 0,
-            "accumulated-idle-time": self.idle_ms,
-            "accumulated-busy-time": NAN if self.busy_ms is None else float(self.busy_ms),
-        }
-
-    def _complete(self, value: int | None) -> bool:
-        return value is not None or not self.pending
 
 
 def io_of_vertices(job: Mapping[str, Any], counted: Mapping[str, int]) -> dict[str, Io]:

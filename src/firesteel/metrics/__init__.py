@@ -1,0 +1,8 @@
+"""Numbers about a node and its jobs: declared once, counted where things happen, and read by whoever reports them.
+
+    from firesteel.metrics.declarations import SUBMISSIONS
+    registry.count(SUBMISSIONS, "accepted")
+
+`declarations` is the table, `registry` keeps the values, `exposition` writes them for Prometheus, `reporters` sends them
+elsewhere. Nothing in here knows REST or Spark.
+"""
