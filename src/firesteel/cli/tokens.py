@@ -42,7 +42,10 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
     "--role",
     type=click.Choice([r.value for r in Role]),
     default=Role.OPERATOR.value,
-    help="viewer sees jobs, operator (the default) also submits and ends them, admin may do everything to all jobs.",
+    help=(
+        "scraper reads /metrics and nothing else, viewer sees jobs, operator (the default) also submits and ends them, "
+        "admin may do everything to all jobs."
+    ),
 )
 @click.option(
     "--owner",

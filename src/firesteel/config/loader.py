@@ -30,6 +30,7 @@ from firesteel.config.sections import (
     JobStoreOptions,
     LocalClusterOptions,
     LoggingOptions,
+    MetricsOptions,
     ParallelismOptions,
     RestOptions,
     SecurityOptions,
@@ -95,6 +96,7 @@ class Configuration:
     web: WebOptions
     security: SecurityOptions
     logging: LoggingOptions
+    metrics: MetricsOptions
     blob: BlobOptions
     client: ClientOptions
     local_cluster: LocalClusterOptions
@@ -204,6 +206,7 @@ def load_configuration(
         web=WebOptions.of(values),
         security=SecurityOptions.of(values),
         logging=LoggingOptions.of(values),
+        metrics=MetricsOptions.of(values),
         blob=BlobOptions.of(values),
         client=ClientOptions.of(values),
         local_cluster=LocalClusterOptions.of(values),

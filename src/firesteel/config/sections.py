@@ -475,8 +475,10 @@ class Authentication(StrEnum):
 
 
 class Role(StrEnum):
-    """What a caller may do: see jobs; submit and end them; do everything to the jobs of all owners."""
+    """What a caller may do: read metrics and nothing else; see jobs; submit and end them; do everything to the jobs of all
+    owners."""
 
+    SCRAPER = "scraper"
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
@@ -677,6 +679,55 @@ class LoggingOptions(Section, prefix="logging"):
     )
 
 
+class MetricsOptions(Section, prefix="metrics"):
+    """What nodes count, and to whom they tell it."""
+
+    prometheus: bool = option(
+        default=True,
+        description="Whether nodes answer Prometheus at `/metrics`; see `firesteel cluster token create --role scraper`.",
+        since="0.2",
+    )
+    jobs: bool = option(
+        default=True,
+        description=(
+            "Whether there are series for each job that has not ended, its vertices and its queries, with the names of jobs "
+            "and owners in them."
+        ),
+        since="0.2",
+    )
+    max_jobs: PositiveInt = option(
+        default=1000,
+        description="Of how many jobs there are series; of more, the ones that came first.",
+        since="0.2",
+    )
+    reporters: tuple[str, ...] = option(
+        default=(),
+        description=(
+            "Names of reporters that are sent all metrics: `otlp`, which needs `firesteel[otel]`, or others that are installed "
+            "under the entry point group `firesteel.metric_reporters`."
+        ),
+        since="0.2",
+    )
+    report_interval: PositiveDuration = option(
+        default=15.0,
+        description="How often reporters are sent the metrics.",
+        since="0.2",
+    )
+    otlp_endpoint: str = option(
+        key="otlp.endpoint",
+        default="http://127.0.0.1:4318/v1/metrics",
+        description="Where the reporter `otlp` sends to: an OpenTelemetry collector, over HTTP.",
+        since="0.2",
+    )
+    otlp_headers: tuple[str, ...] = option(
+        key="otlp.headers",
+        default=(),
+        description="Headers that the reporter `otlp` sends, as `name=value` words; tokens of the collector go here.",
+        since="0.2",
+        secret=True,
+    )
+
+
 class BlobOptions(Section, prefix="blob"):
     """Files that travel with jobs: scripts, modules, archives."""
 
@@ -777,6 +828,7 @@ SECTIONS: tuple[type[Section], ...] = (
     SecurityOptions,
     BlobOptions,
     LoggingOptions,
+    MetricsOptions,
     ClientOptions,
     LocalClusterOptions,
 )

@@ -8,7 +8,9 @@ survive is in the stores before anyone is told about it; what is only in memory 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -33,6 +35,7 @@ from firesteel.dispatcher.job_table import (
     Submitting,
     Unreadable,
 )
+from firesteel.dispatcher.measures import DispatcherMeasures
 from firesteel.dispatcher.operations import Operations
 from firesteel.dispatcher.overrides import with_overrides
 from firesteel.dispatcher.parking import park, put_away
@@ -51,6 +54,7 @@ from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.artifacts import blob_refs
 from firesteel.jobmaster.events import end_event
 from firesteel.jobmaster.runner import JobManagerRunner
+from firesteel.metrics.declarations import ENDED_JOBS, RECOVERED_JOBS, SUBMISSION_SECONDS, SUBMISSIONS, TAKE_OVER
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.codec import UnreadableRecordError
@@ -63,6 +67,7 @@ from firesteel.types import JobID
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+ACCEPTED, REFUSED = "accepted", "refused"
 HOUSEKEEPING_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 """How often the number of jobs taken over from earlier leaders is logged."""
@@ -113,6 +118,8 @@ class Dispatcher(JobQuestions):
         self._shutting_down = False
         """The node was asked to end: nothing would run a job that it accepted now."""
         self._cleaner = JobCleanup(services, self._details).cleaner()
+        self._metrics = services.metrics
+        self._reporting = contextlib.ExitStack()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -136,6 +143,8 @@ class Dispatcher(JobQuestions):
         self._tasks.start(self._watch_store(), "store-watch")
         self._tasks.start(self._keep_house(), "housekeeping")
         self._operations.resume()
+        self._reporting.enter_context(DispatcherMeasures(self._services, self._table, self.list_jobs).reporting())
+        self._metrics.set(RECOVERED_JOBS, len(recovered))
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
 
     def _recover(self, submission: Submission, record: Mapping[str, Any] | None) -> JobManagerRunner:
@@ -165,6 +174,7 @@ class Dispatcher(JobQuestions):
         finally:
             reconciled.cancel()
         took = self._services.now() - began
+        self._metrics.observe(TAKE_OVER, took)
         logger.info("all %d jobs of earlier leaders are taken over (%.2f s)", len(jobs), took)
 
     async def _release_resources(self, jobs: Sequence[JobManagerRunner]) -> None:
@@ -174,6 +184,7 @@ class Dispatcher(JobQuestions):
 
     async def close(self) -> None:
         """Let go of everything. Jobs and engines keep running; the next leader takes them over."""
+        self._reporting.close()
         self._tasks.cancel()  # first: an operation must not take the end of this leadership for its own
         self._table.close()
         await self._tasks.close()
@@ -184,11 +195,18 @@ class Dispatcher(JobQuestions):
         self._table.check_open()
         if self._shutting_down:
             raise NotLeadingError("this node is shutting down; ask the next leader")
+        began = time.monotonic()
         try:
             await self._submit(submission)
         except FencingError as error:
+            self._metrics.count(SUBMISSIONS, REFUSED)
             self._on_error(error)
             raise NotLeadingError("this node is no longer the leader; the job was not accepted") from error
+        except Exception:
+            self._metrics.count(SUBMISSIONS, REFUSED)
+            raise
+        self._metrics.count(SUBMISSIONS, ACCEPTED)
+        self._metrics.observe(SUBMISSION_SECONDS, time.monotonic() - began)
 
     async def _submit(self, submission: Submission) -> None:
         job_id = submission.job_id
@@ -293,6 +311,7 @@ class Dispatcher(JobQuestions):
             return
         # Only now: an end that is not durable has not happened (I5).
         self._conclude(result)
+        self._metrics.count(ENDED_JOBS, result.status.value)
         last, latest = runner.state.story.last, self._services.operations.latest_savepoint(job_id)
         cause = last.cause if last is not None and last.status is result.status else "its result was found"
         savepoint = latest.savepoint if latest is not None else ""

@@ -16,6 +16,7 @@ from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError, FiresteelError, JobStateError, SavepointError
 from firesteel.jobmaster.kept_checkpoints import checkpoint_directory
 from firesteel.jobmaster.runner import JobManagerRunner
+from firesteel.metrics.declarations import SAVEPOINT_SECONDS, SAVEPOINTS
 from firesteel.sandbox.owners import below
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.naming import check_directory, savepoint_location
@@ -96,8 +97,10 @@ class Operations:
             raise
         except Exception as error:
             # A location that the user chose may fail in any way; that is a failure of the operation, not of this node.
+            self._measure(operation, "failed")
             await self._fail(operation, error)
         else:
+            self._measure(operation, "completed")
             await self._services.persistently(
                 lambda: self._services.operations.complete(
                     operation.job_id,
@@ -191,6 +194,13 @@ class Operations:
             await self._services.executor.abandon_savepoint(operation.location, owner=self._owner(operation.job_id))
         except (FiresteelError, OSError) as error:
             logger.warning("%s could not be removed: %s", operation.location, error)
+
+    def _measure(self, operation: Operation, outcome: str) -> None:
+        if operation.kind in (OperationKind.SAVEPOINT, OperationKind.STOP) and operation.location:
+            metrics = self._services.metrics
+            metrics.count(SAVEPOINTS, outcome)
+            if outcome == "completed":
+                metrics.observe(SAVEPOINT_SECONDS, max(0.0, self._services.now() - operation.started_at))
 
     # -- stops ----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from firesteel.concurrency import RETRIES, OwnedTasks, retry
@@ -12,6 +13,8 @@ from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.errors import FencingError, NotLeadingError, StoreFailingError, StoreUnavailableError
 from firesteel.ha.protocols import Epoch, LeaderElectionDriver
+from firesteel.metrics.declarations import EPOCH, FENCED, GRANTS, LEADING, RECOVERY, REVOCATIONS
+from firesteel.metrics.registry import MetricRegistry
 
 MakeLeaderProcess = Callable[[Epoch, Callable[[Epoch], None]], DispatcherLeaderProcess]
 RECONSIDER_SECONDS = 1.0
@@ -33,7 +36,11 @@ class DispatcherRunner:
         *,
         address: str,
         on_fatal: Callable[[BaseException], None],
+        metrics: MetricRegistry | None = None,
     ) -> None:
+        self._metrics = metrics or MetricRegistry()
+        self._metrics.set(LEADING, 0)
+        self._metrics.set(EPOCH, 0)
         self._election = election
         self._make_process = make_process
         self._address = address
@@ -110,11 +117,16 @@ class DispatcherRunner:
     def on_grant(self, epoch: Epoch) -> None:
         logger.info("leadership granted: epoch %s", epoch)
         self._granted = epoch
+        self._metrics.count(GRANTS)
+        self._metrics.set(LEADING, 1)
+        self._metrics.set(EPOCH, epoch)
         self._want(epoch)
 
     def on_revoke(self) -> None:
         logger.warning("leadership revoked")
         self._granted = None
+        self._metrics.count(REVOCATIONS)
+        self._metrics.set(LEADING, 0)
         self._want(None)
 
     def on_error(self, error: Exception) -> None:
@@ -123,6 +135,7 @@ class DispatcherRunner:
     def _on_fenced(self, epoch: Epoch) -> None:
         """A store refused us before the election told us: another node leads already, or ours was briefly in doubt."""
         if self._wanted == epoch:
+            self._metrics.count(FENCED)
             logger.warning("fenced: epoch %s no longer leads, or it is not certain that it does", epoch)
             self._want(None)
             self._tasks.start(self._reconsider(epoch), "reconsider")
@@ -170,7 +183,9 @@ class DispatcherRunner:
                     await asyncio.wait([starting])
 
     async def _lead(self, process: DispatcherLeaderProcess) -> None:
+        began = time.monotonic()
         await process.start()
+        self._metrics.observe(RECOVERY, time.monotonic() - began)
         await retry(
             lambda: self._election.publish(process.epoch, self._address),
             RETRIES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from firesteel.blob.store import BlobStore
@@ -16,6 +16,7 @@ from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
 from firesteel.jobmaster.master import JobMasterServices
 from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
@@ -60,6 +61,8 @@ class DispatcherServices:
     guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads."""
     backoff: Backoff = RETRIES
+    metrics: MetricRegistry = field(default_factory=MetricRegistry)
+    """Of this node."""
 
     def for_job_masters(self) -> JobMasterServices:
         return JobMasterServices(
@@ -74,6 +77,7 @@ class DispatcherServices:
             events=self.events,
             history_size=self.configuration.jobmanager.exception_history_size,
             backoff=self.backoff,
+            metrics=self.metrics,
             whereabouts=Whereabouts(this_host(), frozenset(self.configuration.high_availability.lost_hosts)),
         )
 

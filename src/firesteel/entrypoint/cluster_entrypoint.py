@@ -31,6 +31,7 @@ from firesteel.entrypoint.application import application_ended
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
 from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
+from firesteel.entrypoint.node_metrics import measuring
 from firesteel.entrypoint.one_directory import OneDirectory
 from firesteel.entrypoint.wiring import (
     AS_CONFIGURED,
@@ -50,6 +51,7 @@ from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.layout import ClusterLayout
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
@@ -85,6 +87,7 @@ class ClusterEntrypoint:
         `parts`: what is used instead of what the configuration describes.
         """
         self.configuration = configuration
+        self.metrics = MetricRegistry()
         self._application = application
         self._status_of_application = ApplicationStatus.SUCCEEDED
         """What an ordered end is called."""
@@ -163,6 +166,8 @@ class ClusterEntrypoint:
             with starting("data directory"):
                 root = private_dir(ClusterLayout.of(self.configuration).home)
                 claim(root, self.configuration)
+            with starting("metrics"):
+                await opened.enter_async_context(measuring(self.configuration, self.metrics))
             node = await self._open_node(root, opened, tasks)
             if self.configuration.high_availability.type is not HaType.NONE:
                 with starting("data directory"):
@@ -192,6 +197,7 @@ class ClusterEntrypoint:
                     facade=FLINK,
                     woken=self._woken,
                     job_of_key=JobKeys(node.ha.store),
+                    metrics=self.metrics,
                 )
             await opened.enter_async_context(component.open(web or self._endpoint))
             if web is not None and self._woken:
@@ -252,6 +258,7 @@ class ClusterEntrypoint:
             enrichers=labels,
             files=files,
             on_lead=self._on_lead,
+            metrics=self.metrics,
         )
 
     async def _open_pool(self, root: Path, opened: contextlib.AsyncExitStack) -> DriverPool:

@@ -16,6 +16,7 @@ from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
 from firesteel.errors import FencingError
 from firesteel.fs.files import private_dir
+from firesteel.ha.measured import MeasuredStore
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
 from firesteel.hosts import Whereabouts, this_host, this_user
@@ -28,6 +29,7 @@ from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.jobmaster.requirements import Requirements
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.layout import ClusterLayout
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineProvider
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
@@ -83,6 +85,7 @@ class Node:
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
     """What else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
+    metrics: MetricRegistry = dataclasses.field(default_factory=MetricRegistry)
 
     def dispatcher_runner(
         self,
@@ -93,7 +96,7 @@ class Node:
         on_shut_down: Callable[[], None],
     ) -> DispatcherRunner:
         leaderships = Leaderships(self, election, on_fatal, on_shut_down)
-        return DispatcherRunner(election, leaderships.process, address=address, on_fatal=on_fatal)
+        return DispatcherRunner(election, leaderships.process, address=address, on_fatal=on_fatal, metrics=self.metrics)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class Leaderships:
         """What the leadership of `epoch` works with. `on_error` is told of errors that should not be."""
         node, configuration = self.node, self.node.configuration
         options = configuration.high_availability
-        store = RetryingStore(node.ha.store, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
+        measured = MeasuredStore(node.ha.store, node.metrics)
+        store = RetryingStore(measured, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
         await node.on_lead(store, epoch)
         guard = Certain(self.election, epoch)
         return DispatcherServices(
@@ -133,6 +137,7 @@ class Leaderships:
                 now=node.now,
                 guard=guard,
                 on_error=on_error,
+                metrics=node.metrics,
             ),
             executor=node.executor,
             finished=node.finished,
@@ -145,6 +150,7 @@ class Leaderships:
             blobs=node.files.blobs,
             now=node.now,
             guard=guard,
+            metrics=node.metrics,
         )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.attempts.committed import Committed
 from firesteel.dispatcher.gateway import JobOverview
-from firesteel.driver.committed import Committed
 from firesteel.flink_rest.busyness import busy_share_of
 from firesteel.flink_rest.checkpoint_stats import CheckpointHistory
 from firesteel.flink_rest.view import JobView, VertexView

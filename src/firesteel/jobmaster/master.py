@@ -64,6 +64,8 @@ from firesteel.jobmaster.machine import (
 )
 from firesteel.jobmaster.past import KEPT_ATTEMPTS
 from firesteel.log_context import log_context
+from firesteel.metrics.declarations import ATTEMPTS, ATTEMPTS_FAILED, RESTARTS
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.gateway import ResourceManagerGateway, Slot, SlotRequest
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -95,6 +97,7 @@ class JobMasterServices:
     events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
     whereabouts: Whereabouts = field(default_factory=lambda: Whereabouts(this_host()))
+    metrics: MetricRegistry = field(default_factory=MetricRegistry)
 
 
 class JobMaster:
@@ -227,8 +230,9 @@ class JobMaster:
         while True:
             event, answer = await self._mailbox.get()
             try:
-                before = self.state.status
+                earlier, before = self.state, self.state.status
                 self.state, instructions = step(self.state, event, self._services.now())
+                self._measure(earlier)
                 self._log_fields["attempt"] = str(self.state.attempt or "")
                 if self.state.status is not before:
                     logger.info("job %s: %s → %s", self.submission.job_id, before, self.state.status)
@@ -240,6 +244,14 @@ class JobMaster:
                 if answer is not None and not answer.done():
                     answer.set_exception(error if isinstance(error, Exception) else self._refusal())
                 raise
+
+    def _measure(self, earlier: JobState) -> None:
+        """What of the step counts for the node's metrics."""
+        metrics = self._services.metrics
+        if self.state.failures is not earlier.failures and self.state.exceptions:
+            metrics.count(ATTEMPTS_FAILED, self.state.exceptions[-1].failure.kind.value)
+        if self.state.restarts > earlier.restarts:
+            metrics.count(RESTARTS)
 
     async def _perform(self, instructions: tuple[Instruction, ...], answer: asyncio.Future[None] | None) -> None:
         for instruction in instructions:
@@ -324,6 +336,7 @@ class JobMaster:
             )
             self._post(DeployFailed(number, failure, await self._labels(failure)))
         else:
+            self._services.metrics.count(ATTEMPTS)
             self._post(Deployed(number))
             if number > KEPT_ATTEMPTS:
                 await self._patiently(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from firesteel.driver.committed import Committed
+from firesteel.attempts.committed import Committed
 from firesteel.jobmaster.rows import Io
 from firesteel.metrics.declarations import (
     BATCH_SECONDS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import logging
 import math
@@ -211,6 +212,13 @@ class MetricRegistry:
                     yield Reading(metric, counts, {labels: m.rate(now) for labels, m in meters.items()}, {})
             elif values := self._values[metric]:
                 yield Reading(metric, values, {}, {})
+
+    def snapshot(self) -> list[Reading]:
+        """The readings, for somebody who takes his time with them, in a thread."""
+        return [
+            Reading(r.metric, dict(r.values), dict(r.rates), {k: copy.deepcopy(h) for k, h in r.histograms.items()})
+            for r in self.readings()
+        ]
 
     def value(self, metric: Metric, *labels: str) -> float:
         """Of a counter, gauge or meter; 0 of one that has none."""

@@ -28,6 +28,14 @@ from firesteel.errors import (
     FiresteelError,
     ResourcesUnavailableError,
 )
+from firesteel.metrics.declarations import (
+    ENGINE_START,
+    ENGINES_LOST,
+    ENGINES_NOT_STARTED,
+    ENGINES_STARTED,
+    SLOT_WAIT,
+)
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, StartEngine, StopEngine, apply, plan
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
@@ -76,6 +84,7 @@ class ResourceManager:
         guard: Guard,
         now: Callable[[], float] = time.time,
         on_error: Callable[[BaseException], None] = lambda _: None,
+        metrics: MetricRegistry | None = None,
     ) -> None:
         """
         Args:
@@ -85,7 +94,9 @@ class ResourceManager:
             guard: Asked before an engine is started or stopped, which no store can fence.
             now: A clock in seconds; any starting point will do.
             on_error: Called with unexpected errors.
+            metrics: Where engines and waits are counted.
         """
+        self._metrics = metrics or MetricRegistry()
         self._limits = limits_of(configuration, default_spec)
         self._heartbeat = configuration.heartbeat
         self._start_timeout = configuration.engine.start_timeout
@@ -159,12 +170,15 @@ class ResourceManager:
     async def request_slot(self, request: SlotRequest) -> Slot:
         if self._halted:
             raise _fenced()
-        ticket = self._state.ask(_plain(request), self._now())
+        asked = self._now()
+        ticket = self._state.ask(_plain(request), asked)
         future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         self._requests[ticket] = future
         self._act()
         try:
-            return await future
+            slot = await future
+            self._metrics.observe(SLOT_WAIT, self._now() - asked)
+            return slot
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 # The slot was granted in the moment in which its job gave up.
@@ -270,6 +284,10 @@ class ResourceManager:
         ]
         return ResourceOverview(tuple(engines), self._state.waiting, len(self._state.classic))
 
+    def engines(self) -> list[tuple[EngineOverview, EngineRecord | None]]:
+        """Those that are there for jobs, with what is known of their processes."""
+        return [(e, self._records.get(e.engine_id)) for e in self.overview().ready]
+
     # -- carrying decisions out -----------------------------------------------------------------------------------
 
     def _act(self) -> None:
@@ -324,6 +342,7 @@ class ResourceManager:
         self._starts += 1
         try:
             self._guard()
+            began = time.monotonic()
             record = await self._provider.start(decision.spec)
         except FencingError as error:
             self.halt()
@@ -339,11 +358,14 @@ class ResourceManager:
         if record.engine_id in self._records:
             self._state.gone(key)  # attached meanwhile, by a job that took it back
         else:
+            self._metrics.count(ENGINES_STARTED)
+            self._metrics.observe(ENGINE_START, time.monotonic() - began)
             self._ready(key, record)
         self._act()
 
     def _start_failed(self, key: str, decision: StartEngine, error: Exception) -> None:
         logger.warning("an engine (%s) did not start: %s", decision.spec.master, error)
+        self._metrics.count(ENGINES_NOT_STARTED)
         told = error if isinstance(error, EngineStartError) else EngineStartError(f"an engine did not start: {error}")
         for ticket in self._state.start_failed(key):
             self._tell(ticket, told)
@@ -515,6 +537,7 @@ class ResourceManager:
         self, record: EngineRecord, reason: str, slots: Sequence[Slot], *, foreign: bool = False
     ) -> None:
         """End the engine for sure, then tell its jobs: by then nothing of theirs runs there any more."""
+        self._metrics.count(ENGINES_LOST)
         words = ""
         with contextlib.suppress(OSError):  # the engine must be ended even if its log cannot be read
             words = await self._provider.last_words(record) if slots else ""

@@ -46,6 +46,9 @@ class ResourceOverview:
         return [e for e in self.engines if e.state is EngineState.READY]
 
 
+NO_RESOURCES = ResourceOverview((), 0, 0)
+
+
 def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -> EngineOverview:
     usable = engine.state is EngineState.READY and engine.exclusive_to is None
     return EngineOverview(

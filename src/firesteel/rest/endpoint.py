@@ -22,6 +22,7 @@ from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
 from firesteel.hosts import this_user
 from firesteel.layout import ClusterLayout
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import Facade, TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
@@ -30,6 +31,7 @@ from firesteel.rest.flink_programs import RefusesFlinkPrograms
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding
 from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
+from firesteel.rest.measured import MeasuredRequests
 from firesteel.rest.node_identity import Bearers, NodeIdentity
 from firesteel.rest.node_view import NodeView
 from firesteel.rest.security.audit import AuditLog
@@ -63,6 +65,7 @@ class WebMonitorEndpoint:
         facade: Facade,
         woken: bool = False,
         job_of_key: Callable[[str, str], Awaitable[JobID]],
+        metrics: MetricRegistry | None = None,
     ) -> None:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
         self._facade = facade
@@ -78,6 +81,7 @@ class WebMonitorEndpoint:
         self._blobs = blobs
         self._keys = keys
         self._job_of_key = job_of_key
+        self._metrics = metrics or MetricRegistry()
 
     @contextlib.asynccontextmanager
     async def __call__(self, node: NodeView) -> AsyncIterator[str]:
@@ -101,6 +105,7 @@ class WebMonitorEndpoint:
                 logs=JobLogs(ClusterLayout(self._directory).jobs),
                 directory=self._directory,
                 job_of_key=self._job_of_key,
+                metrics=self._metrics,
             )
             opened.push_async_callback(context.close)
             app = create_app(context, self._facade)
@@ -130,7 +135,7 @@ class WebMonitorEndpoint:
             connections = Connections(most, min(rest.max_connections_per_address, max(1, most * 3 // 4)))
             port = await opened.enter_async_context(
                 serving(
-                    door,
+                    MeasuredRequests(door, self._metrics),
                     host=rest.bind_address,
                     port=rest.port,
                     context=tls,

@@ -30,7 +30,7 @@ from firesteel.rest.security.principals import Principal
 
 logger = logging.getLogger(__name__)
 
-LOCAL_PATHS = frozenset({"/healthz", "/openapi.json", "/docs"})
+LOCAL_PATHS = frozenset({"/healthz", "/metrics", "/openapi.json", "/docs"})
 """What every node answers for itself."""
 STATUS_PATH = "/cluster/status"
 """What every node answers for itself when there is nobody to ask."""

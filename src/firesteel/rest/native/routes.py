@@ -13,6 +13,7 @@ from firesteel.rest.native import (
     history,
     lineage,
     logs,
+    metrics,
     resume,
     sessions,
     submit,
@@ -32,5 +33,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     engines.router,
     blobs.router,
     about.router,
+    metrics.router,
     documentation.router,
 )

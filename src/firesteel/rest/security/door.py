@@ -18,7 +18,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from firesteel.config.sections import Authentication, RestOptions, SecurityOptions
+from firesteel.config.sections import Authentication, RestOptions, Role, SecurityOptions
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
 from firesteel.log_context import log_context
@@ -41,7 +41,7 @@ from firesteel.rest.security.browsers import (
 from firesteel.rest.security.connections import PROVED
 from firesteel.rest.security.identities import CallerIdentity, Identities
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
-from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
+from firesteel.rest.security.principals import SCRAPED, AuthenticationUnavailableError, Principal
 from firesteel.rest.security.rates import RateLimiter
 from firesteel.rest.security.refusal import RequestRefused, empty_messages, error_messages
 from firesteel.rest.security.sessions import Sessions, cookie_of
@@ -224,6 +224,11 @@ class Door:
             raise refused
         principal = request.principal = identity.principal
         self._limit_rate(self._callers, (principal.owner, principal.name))
+        if principal.role is Role.SCRAPER and (
+            request.method not in ("GET", "HEAD") or request.path.removeprefix("/v1") != SCRAPED
+        ):
+            # Here, and not in routes: there is none that could forget it.
+            raise RequestRefused(403, f"{principal.name} is a scraper, who may read {SCRAPED} and nothing else.")
         if identity.ambient and request.mutating:
             check_content_type(
                 request.headers.get("content-type", ""),

@@ -133,4 +133,4 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 def _role(claim: object) -> Role | None:
     """The highest role that a claim names, alone or in a list. Other words in it belong to other systems."""
     words = claim if isinstance(claim, list) else [claim]
-    return next((role for role in (Role.ADMIN, Role.OPERATOR, Role.VIEWER) if role.value in words), None)
+    return next((role for role in (Role.ADMIN, Role.OPERATOR, Role.VIEWER, Role.SCRAPER) if role.value in words), None)

@@ -16,7 +16,7 @@ from firesteel.types import hides_nothing
 EVERYBODY = "*"
 """As the owner of a principal: the jobs of all owners."""
 _LONGEST_NAME = 200
-_RANK: Mapping[Role, int] = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
+_RANK: Mapping[Role, int] = {Role.SCRAPER: -1, Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 
 class AuthenticationUnavailableError(FiresteelError):
@@ -51,6 +51,15 @@ class Principal:
         return self.name if self.owner == EVERYBODY else self.owner
 
 
+SCRAPED = "/metrics"
+"""All that a scraper may ask for."""
+
+
+def may_scrape(principal: Principal) -> bool:
+    """Whether the principal may read the metrics of a node, in which there is something of every owner."""
+    return principal.role in (Role.SCRAPER, Role.ADMIN) or principal.owner == EVERYBODY
+
+
 def is_name(text: str) -> bool:
     """Whether `text` can be the name of a principal or owner: it is shown in logs and answers, so nothing that hides."""
     if not 1 <= len(text) <= _LONGEST_NAME or text != text.strip():
@@ -65,6 +74,8 @@ def at_least(principal: Principal, role: Role) -> bool:
 
 def may_read(principal: Principal, owner: str) -> bool:
     """Whether the principal may see what belongs to `owner`."""
+    if principal.role is Role.SCRAPER:
+        return False
     return principal.role is Role.ADMIN or principal.owner in (owner, EVERYBODY)
 
 
