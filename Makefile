@@ -71,6 +71,7 @@ lock: setup
 
 docs: setup
 	.venv/bin/python -m firesteel.config.reference > docs/reference/configuration.md
+	.venv/bin/python -m firesteel.metrics.reference > docs/reference/metrics.md
 	.venv/bin/python -m firesteel.jobgraph.schema
 	.venv/bin/python scripts/cli_reference.py > docs/reference/cli.md
 	.venv/bin/python scripts/flink_schemas.py

@@ -32,7 +32,7 @@ def _times(group: Group, name: str, description: str, **more: Any) -> Metric:
 LOOP_LAG = _times(
     Group.NODE, "event_loop_lag", "How late the event loop was when it was looked at, twice a second.", buckets=FAST
 )
-CPU = _gauge(
+CPU = _counter(
     Group.NODE,
     "cpu",
     "Processor time that the node's process has used.",
@@ -93,6 +93,11 @@ STORE_ERRORS = _counter(
     "errors",
     "Operations on the store that failed, by operation and reason (`fenced`, `conflict`, `unavailable`, `other`).",
     labels=("operation", "reason"),
+    known=tuple(
+        (operation, reason)
+        for operation in ("get", "list", "paths", "put", "delete")
+        for reason in ("fenced", "conflict", "unavailable", "other")
+    ),
 )
 
 # -- dispatcher ---------------------------------------------------------------------------------------------------
@@ -103,6 +108,7 @@ SUBMISSIONS = _declare(
     Kind.METER,
     "Submissions, by outcome (`accepted`, `refused`).",
     labels=("outcome",),
+    known=(("accepted",), ("refused",)),
 )
 SUBMISSION_SECONDS = _times(
     Group.DISPATCHER, "submission", "Time until an accepted submission was durable.", buckets=FAST
@@ -112,7 +118,11 @@ UNFINISHED_JOBS = _gauge(
     Group.DISPATCHER, "unfinished_jobs", "Jobs that have not ended, whether they run or wait.", flink="numRunningJobs"
 )
 ENDED_JOBS = _counter(
-    Group.DISPATCHER, "ended_jobs", "Jobs that ended while this node led, by state.", labels=("state",)
+    Group.DISPATCHER,
+    "ended_jobs",
+    "Jobs that ended while this node led, by state.",
+    labels=("state",),
+    known=(("FINISHED",), ("FAILED",), ("CANCELED",)),
 )
 RECOVERY = _times(
     Group.DISPATCHER,
@@ -137,6 +147,7 @@ SAVEPOINTS = _counter(
     "savepoints",
     "Savepoints that were asked for, alone or by a stop, by outcome (`completed`, `failed`).",
     labels=("outcome",),
+    known=(("completed",), ("failed",)),
 )
 SAVEPOINT_SECONDS = _times(
     Group.DISPATCHER, "savepoint", "Time from the wish for a savepoint until it was complete.", buckets=SLOW
@@ -178,7 +189,7 @@ ENGINE_HEAP = _gauge(
     labels=_ENGINE,
     flink="Status.JVM.Memory.Heap.Max",
 )
-ENGINE_CPU = _gauge(
+ENGINE_CPU = _counter(
     Group.ENGINE,
     "cpu",
     "Processor time of the engine's process.",
@@ -212,7 +223,7 @@ _JOB = ("job_id", "job_name", "owner")
 JOB_STATE = _gauge(
     Group.JOB, "state", "Always 1; the state that a job is in which has not ended.", labels=(*_JOB, "state")
 )
-JOB_RESTARTS = _gauge(Group.JOB, "restarts", "Restarts of the job so far.", labels=_JOB, flink="numRestarts")
+JOB_RESTARTS = _counter(Group.JOB, "restarts", "Restarts of the job so far.", labels=_JOB, flink="numRestarts")
 JOB_UPTIME = _gauge(
     Group.JOB,
     "uptime",
@@ -233,18 +244,18 @@ JOB_DOWNTIME = _gauge(
 )
 
 _VERTEX = (*_JOB, "vertex")
-RECORDS_IN = _gauge(
+RECORDS_IN = _counter(
     Group.VERTEX,
     "records_in",
     "Rows that went into the vertex, over all attempts.",
     labels=_VERTEX,
     flink="numRecordsIn",
 )
-RECORDS_OUT = _gauge(
+RECORDS_OUT = _counter(
     Group.VERTEX, "records_out", "Rows that came out of it, over all attempts.", labels=_VERTEX, flink="numRecordsOut"
 )
-BYTES_IN = _gauge(Group.VERTEX, "bytes_in", "Bytes that it has read.", labels=_VERTEX, flink="numBytesIn")
-BYTES_OUT = _gauge(Group.VERTEX, "bytes_out", "Bytes that it has written.", labels=_VERTEX, flink="numBytesOut")
+BYTES_IN = _counter(Group.VERTEX, "bytes_in", "Bytes that it has read.", labels=_VERTEX, flink="numBytesIn")
+BYTES_OUT = _counter(Group.VERTEX, "bytes_out", "Bytes that it has written.", labels=_VERTEX, flink="numBytesOut")
 
 _STREAM = (*_JOB, "sink")
 INPUT_RATE = _gauge(
@@ -255,7 +266,7 @@ INPUT_RATE = _gauge(
     flink="numRecordsInPerSecond",
 )
 BATCH_SECONDS = _gauge(Group.STREAM, "batch_duration", "How long the last batch took.", unit="seconds", labels=_STREAM)
-BATCHES = _gauge(Group.STREAM, "batches", "Batches that the query has committed.", labels=_STREAM)
+BATCHES = _counter(Group.STREAM, "batches", "Batches that the query has committed.", labels=_STREAM)
 BUSY = _gauge(
     Group.STREAM,
     "busy_ratio",
@@ -270,13 +281,6 @@ WATERMARK_LAG = _gauge(
 )
 LAST_BATCH_AGE = _gauge(
     Group.STREAM, "last_batch_age", "How long ago the last batch was committed.", unit="seconds", labels=_STREAM
-)
-
-USER_VALUE = _gauge(
-    Group.USER,
-    "value",
-    "Metrics that the code of a job keeps itself (`firesteel.job_metrics`), by their name.",
-    labels=(*_JOB, "name"),
 )
 
 # -- REST ---------------------------------------------------------------------------------------------------------

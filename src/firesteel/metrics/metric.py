@@ -34,11 +34,10 @@ class Group(StrEnum):
     JOB = "job"
     VERTEX = "vertex"
     STREAM = "stream"
-    USER = "user"
     REST = "rest"
 
 
-OF_JOBS = frozenset({Group.JOB, Group.VERTEX, Group.STREAM, Group.USER})
+OF_JOBS = frozenset({Group.JOB, Group.VERTEX, Group.STREAM})
 """Groups with series for each job: they say whose jobs there are, and what they are called."""
 
 
@@ -53,6 +52,9 @@ class Metric:
     unit: str = ""
     """`seconds`, `bytes`, or empty for what is counted in itself."""
     labels: tuple[str, ...] = ()
+    known: tuple[tuple[str, ...], ...] = ()
+    """Of a counter or meter with labels: the series that are there from the start, at 0. One that appeared with its first
+    event would show no growth by it."""
     buckets: tuple[float, ...] = ()
     """Upper bounds, of a histogram."""
     flink: str = ""

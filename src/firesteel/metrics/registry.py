@@ -105,10 +105,9 @@ class MetricRegistry:
                 case Kind.HISTOGRAM:
                     self._histograms[metric] = {}
                 case Kind.METER:
-                    self._meters[metric] = {}
+                    self._meters[metric] = {labels: MeterValue(now()) for labels in metric.known}
                 case Kind.COUNTER:
-                    # From 0 on: a counter that appears with its first event has no growth to show.
-                    self._values[metric] = {} if metric.labels else {(): 0.0}
+                    self._values[metric] = dict.fromkeys(metric.known if metric.labels else ((),), 0.0)
                 case Kind.GAUGE:
                     self._values[metric] = {}
         self._collectors: list[Collector] = []
@@ -132,7 +131,7 @@ class MetricRegistry:
             series[labels] = series.get(labels, 0.0) + by
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Of a gauge."""
+        """Of a gauge, or of a counter that somebody else counts."""
         series = self._values[metric]
         if labels in series or self._room(series):
             series[labels] = value
@@ -157,7 +156,7 @@ class MetricRegistry:
             self.observe(metric, self._now() - began, *labels)
 
     def replace(self, metric: Metric, values: Mapping[Labels, float]) -> None:
-        """All series of a gauge at once: those that are not named are no more."""
+        """All series at once, as by `set`: those that are not named are no more."""
         kept = {labels: value for labels, value in values.items() if math.isfinite(value)}
         if len(kept) > self._most:
             self.count(SERIES_REFUSED, by=len(kept) - self._most)
@@ -174,7 +173,7 @@ class MetricRegistry:
 
     @contextlib.contextmanager
     def collecting(self, collect: Collector, owns: Iterable[Metric]) -> Iterator[None]:
-        """Have `collect` called before each report. When the body is over, so are the series of the gauges that it `owns`."""
+        """Have `collect` called before each report. When the body is over, so are the series that it `owns`."""
         self._collectors.append(collect)
         self._collected_at = -math.inf
         try:
