@@ -719,10 +719,13 @@ class MetricsOptions(Section, prefix="metrics"):
         description="Where the reporter `otlp` sends to: an OpenTelemetry collector, over HTTP.",
         since="0.2",
     )
-    otlp_headers: tuple[str, ...] = option(
+    otlp_headers: str | None = option(
         key="otlp.headers",
-        default=(),
-        description="Headers that the reporter `otlp` sends, as `name=value` words; tokens of the collector go here.",
+        default=None,
+        description=(
+            "Headers that the reporter `otlp` sends, as `name=value` with commas between them; a token of the collector goes "
+            "here."
+        ),
         since="0.2",
         secret=True,
     )

@@ -66,11 +66,15 @@ async def measuring(configuration: Configuration, registry: MetricRegistry) -> A
 def reporter_setup(configuration: Configuration) -> ReporterSetup:
     options = configuration.metrics
     headers = dict[str, str]()
-    for word in options.otlp_headers:
-        name, equals, value = word.partition("=")
+    for text in filter(None, (options.otlp_headers or "").split(",")):
+        name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            # The word is a secret, or part of one: it is not repeated.
-            problem = Problem("a header is written as name=value", "write it so", field="metrics.otlp.headers")
+            # The text is a secret, or part of one: it is not repeated.
+            problem = Problem(
+                "a header has no name or no value",
+                "write name=value, with commas between",
+                field="metrics.otlp.headers",
+            )
             raise InvalidConfigError([problem])
         headers[name] = value
     return ReporterSetup(
