@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import json
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.master import JobMaster
 from firesteel.jobmaster.runner import MakeJobMaster
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
@@ -62,6 +63,8 @@ class Faults:
     savepoints: list[Exception] = field(default_factory=list)
     clears: list[Exception] = field(default_factory=list)
     clears_wait: bool = False
+    told: dict[str, Any] = field(default_factory=dict)
+    """No fault: what drivers tell of themselves."""
 
     async def write(self, path: str) -> None:
         while any(path.startswith(p) for p in self.closed):  # noqa: ASYNC110 - virtual time: it costs nothing
@@ -96,6 +99,9 @@ class FaultyExecutor(SimExecutor):
             await self.process.touch()
             raise self.faults.fences.pop(0)
         return await super().fence(attempt, unreachable=unreachable, guard=guard)
+
+    async def progress(self, attempt: AttemptId) -> Mapping[str, Any]:
+        return self.faults.told
 
     async def forget(self, attempt: AttemptId, *, guard: Guard) -> None:
         if self.faults.forgets:
@@ -144,6 +150,8 @@ class Cluster:
         self.fatal: list[BaseException] = []
         self.shut_downs = 0
         self.cleared: list[JobID] = []
+        self.metrics = MetricRegistry()
+        """Of all nodes."""
         self._elections = asyncio.ensure_future(self.world.hold_elections())
 
     # -- nodes ----------------------------------------------------------------------------------------------------
@@ -172,6 +180,7 @@ class Cluster:
             ),
             make_job_master=self.make_job_master,
             now=lambda: self.world.now,
+            metrics=self.metrics,
         )
 
         async def live() -> None:
