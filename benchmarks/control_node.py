@@ -31,6 +31,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.metrics.registry import MetricRegistry
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.status import JobStatus
@@ -127,10 +128,18 @@ class Attempts:
 class Plane:
     """A leading control plane on a directory."""
 
-    def __init__(self, configuration: Configuration, ha: HighAvailabilityServices, runner: DispatcherRunner) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        ha: HighAvailabilityServices,
+        runner: DispatcherRunner,
+        *,
+        metrics: MetricRegistry,
+    ) -> None:
         self.configuration = configuration
         self.ha = ha
         self.runner = runner
+        self.metrics = metrics
 
     @staticmethod
     async def open(
@@ -163,7 +172,7 @@ class Plane:
             files=JobFiles(BlobStore(directory / "blobs", max_size=1, quota=1), directory),
         )
         runner = node.dispatcher_runner(ha.election("bench"), address="bench", on_fatal=_die, on_shut_down=lambda: None)
-        plane = Plane(configuration, ha, runner)
+        plane = Plane(configuration, ha, runner, metrics=node.metrics)
         await runner.start()
         while True:
             try:

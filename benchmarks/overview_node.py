@@ -21,6 +21,7 @@ from benchmarks.control_node import Plane
 from firesteel.blob.store import BlobStore
 from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.dispatcher.gateway import DispatcherGateway
+from firesteel.entrypoint.node_metrics import measuring
 from firesteel.errors import NotLeadingError
 from firesteel.flink_rest.routes import FLINK
 from firesteel.ha.protocols import Epoch, LeaderInformation
@@ -79,9 +80,16 @@ async def served(plane: Plane, directory: Path) -> AsyncIterator[LocalCluster]:
     blobs = BlobStore(root / "blobs", max_size=1, quota=1)
     await blobs.open()
     try:
-        async with WebMonitorEndpoint(
-            plane.configuration, root, blobs, NodeKeys(plane.ha.store), facade=FLINK, job_of_key=JobKeys(plane.ha.store)
-        )(View(plane)):
+        endpoint = WebMonitorEndpoint(
+            plane.configuration,
+            root,
+            blobs,
+            NodeKeys(plane.ha.store),
+            facade=FLINK,
+            job_of_key=JobKeys(plane.ha.store),
+            metrics=plane.metrics,
+        )
+        async with measuring(plane.configuration, plane.metrics), endpoint(View(plane)):
             local = find_local(plane.configuration)
             assert local is not None
             yield local

@@ -14,14 +14,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
-from benchmarks import compiling, control_plane, queries, rest_api, sandboxed, startup, trivial
+from benchmarks import compiling, control_plane, metered, queries, rest_api, sandboxed, startup, trivial
 from benchmarks.dataset import dataset
 from benchmarks.harness import Workbench, console, machine, say
 from benchmarks.pipelines import PIPELINES
 
 from firesteel.spark_connect.session import quiet_client_logs
 
-PARTS = ("startup", "trivial", "compile", "control", "rest", "sandbox", "queries")
+PARTS = ("startup", "trivial", "compile", "control", "rest", "sandbox", "metrics", "queries")
 
 
 @click.command(context_settings={"max_content_width": 120})
@@ -86,6 +86,14 @@ def main(
             if "sandbox" in parts:
                 report["sandbox"] = sandboxed.run(
                     bench, repetitions=repetitions, rounds=rounds, jobs=40 if quick else 200
+                )
+            if "metrics" in parts:
+                report["metrics"] = metered.run(
+                    bench,
+                    repetitions=repetitions,
+                    rounds=rounds,
+                    jobs=40 if quick else 200,
+                    submissions=200 if quick else 1_000,
                 )
             if "queries" in parts:
                 report["queries"] = {}

@@ -107,8 +107,8 @@ def test_a_stream_is_measured_by_what_its_driver_tells(tmp_path: Path) -> None:
     once(tmp_path, main)
 
 
-@pytest.mark.parametrize(("options", "count"), [({"metrics__jobs": "false"}, 0), ({"metrics__max_jobs": "1"}, 1)])
-def test_series_of_jobs_are_as_many_as_there_may_be(tmp_path: Path, options: dict[str, str], count: int) -> None:
+@pytest.mark.parametrize(("wanted", "count"), [("false", 0), ("true", 1)])
+def test_series_of_jobs_are_as_many_as_there_may_be(tmp_path: Path, wanted: str, count: int) -> None:
     """S24"""
 
     async def main(cluster: Cluster) -> None:
@@ -118,7 +118,7 @@ def test_series_of_jobs_are_as_many_as_there_may_be(tmp_path: Path, options: dic
         assert len(held(cluster, m.JOB_STATE)) == count
         assert cluster.metrics.value(m.SERIES_REFUSED) == count
 
-    once(tmp_path, main, **options)
+    once(tmp_path, main, metrics__jobs=wanted, metrics__max_jobs="1")
 
 
 def test_leadership_is_counted_and_what_a_leader_knows_goes_with_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from firesteel.flink_rest.details import (
     restart_words,
 )
 from firesteel.flink_rest.exceptions import render_exceptions
+from firesteel.flink_rest.io_messages import io_message
 from firesteel.flink_rest.plan import render_plan
 from firesteel.flink_rest.subtasks import render_execution, render_times, render_vertex, summary
 from firesteel.flink_rest.view import UNASSIGNED, JobView
@@ -177,7 +178,7 @@ def metrics(job: JobView) -> dict[str, tuple[int | None, int | None, int | None]
 
 
 def complete(job: JobView) -> set[bool]:
-    messages = [dict(v.io.message()) for v in job.vertices]
+    messages = [io_message(v.io) for v in job.vertices]
     return {bool(v) for message in messages for k, v in message.items() if k.endswith("-complete")}
 
 

@@ -370,7 +370,11 @@ NODES: tuple[ContractRow, ...] = (
         "the Python that the node runs on",
         "The lists of JVM options and of the class path are empty",
     ),
-    _yes("GET", "/jobmanager/metrics", "slots, engines, jobs, and what the kernel tells of the node's process"),
+    _yes(
+        "GET",
+        "/jobmanager/metrics",
+        "slots, engines, jobs, what the kernel tells of the node's process, and what the node counts",
+    ),
     _yes("GET", "/jobmanager/logs", f"the log files of the node, {_NODE_LOGS}"),
     _yes("GET", "/jobmanager/logs/{filename}", f"one of them, {_NODE_LOGS}", specified=False),
     _yes("GET", "/jobmanager/log", f"the log of the node, {_NODE_LOGS}", specified=False),

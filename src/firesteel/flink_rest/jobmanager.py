@@ -58,6 +58,7 @@ async def show_metrics(context: Context, caller: CallerParam, get: MetricsParam 
         "Status.JVM.Memory.Heap.Max": physical_memory(),
     }
     if sees_all(caller.principal):
+        await context.metrics.collect()
         values |= node_values(context.metrics)
     return answer(metrics_of(values, get))
 
