@@ -152,11 +152,17 @@ class _Sink(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A node that has ended breaks its connection off."""
+
+
 @contextlib.contextmanager
 def collector() -> Iterator[str]:
     """Takes what it is sent; gives its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Sink) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), _Sink) as server:
         thread = threading.Thread(target=server.serve_forever, name="collector")
         thread.start()
         try:

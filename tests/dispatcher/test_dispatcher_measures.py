@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from firesteel.driver.committed import Committed, CommittedBatch
 from tests.dispatcher.sim_cluster import Cluster, once, play
 
-from firesteel.driver.committed import Committed, CommittedBatch
 from firesteel.errors import DuplicateJobError, FencingError
 from firesteel.metrics import declarations as m
 from firesteel.metrics.metric import OF_JOBS, Metric
@@ -86,7 +86,13 @@ def told(now: float) -> dict[str, Any]:
         "output_rows": 30,
         "busy_ms": 2500,
     }
-    return {"updated_at": now, "sinks": {"o": sink}, "vertices": {}, "checkpoints": {"o": log.to_json()}}
+    return {
+        "updated_at": now,
+        "sinks": {"o": sink},
+        "vertices": {},
+        "checkpoints": {"o": log.to_json()},
+        "metrics": {"rejected": 4},
+    }
 
 
 def test_a_stream_is_measured_by_what_its_driver_tells(tmp_path: Path) -> None:
@@ -102,6 +108,7 @@ def test_a_stream_is_measured_by_what_its_driver_tells(tmp_path: Path) -> None:
         assert value(m.LAST_BATCH_AGE, *job, "o") == pytest.approx(10)
         assert value(m.WATERMARK_LAG, *job, "o") == pytest.approx(cluster.world.now - 0.5)
         assert value(m.BUSY, *job, "o") == pytest.approx(2.5 / 20.5)
+        assert value(m.USER_VALUE, *job, "rejected") == 4
         assert (value(m.RECORDS_IN, *job, "i"), value(m.RECORDS_OUT, *job, "o")) == (30, 30)
 
     once(tmp_path, main)

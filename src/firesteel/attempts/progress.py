@@ -8,6 +8,7 @@ from typing import Any
 
 from firesteel.attempts import committed
 from firesteel.attempts.committed import Committed, CommittedBatch, Origin
+from firesteel.metrics.jobs import are_values
 
 SO_FAR = "so-far"
 """The event with which a new event log begins: the view of everything in the logs before it."""
@@ -31,6 +32,7 @@ _SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "batch": {"vertex": (str,), "rows": (int,)},
     "sink": {"vertex": (str,), "state": (str,)},
     "result": {"state": (str,)},
+    "metrics": {"values": (dict,)},
     SO_FAR: {"view": (dict,)},
 }
 """The fields that events of each type must have to be folded into the view."""
@@ -51,6 +53,8 @@ def is_event(event: Any) -> bool:
             return _are_edges(event["edges"])
         case "origin":
             return committed.is_origin(event)
+        case "metrics":
+            return are_values(event["values"])
         case "batch":
             counts, reads = event.get("vertices") or {}, event.get("reads") or {}
             return (
@@ -71,6 +75,7 @@ def is_event(event: Any) -> bool:
                 and all(isinstance(n, int) for n in counts.values())
                 and isinstance(view.get("state_store"), dict)
                 and _are_edges(view.get("edges"))
+                and are_values(view.get("metrics", {}))
                 and isinstance(logs, dict)
                 and all(committed.makes_sense(log) for log in logs.values())
             )
@@ -129,15 +134,14 @@ class ProgressView:
         self._checkpoints: dict[str, Committed] = {}
         self._state_store: dict[str, Any] = {}
         self._edges: dict[str, dict[str, str]] = {}
+        self._metrics: dict[str, float] = {}
 
     def fold(self, event: Mapping[str, Any]) -> None:
         fresh = not self._updated_at
         self._updated_at = event.get("t", self._updated_at)
         match event["type"]:
-            case "phase":
-                self._phase = event["phase"]
-            case "stopping":
-                self._phase = "stopping"
+            case "phase" | "stopping":
+                self._phase = event["phase"] if event["type"] == "phase" else "stopping"
             case "progress":
                 self._sink(event).update({k: event[k] for k in _OF_TASKS if k in event})
             case "query":
@@ -157,6 +161,8 @@ class ProgressView:
                 self._sink(event).update(state=event["state"])
             case "result":
                 self._result = event["state"]
+            case "metrics":
+                self._metrics = dict(event["values"])
             case "so-far" if fresh:
                 self._take_over(event["view"])
             case _:
@@ -195,6 +201,7 @@ class ProgressView:
         self._checkpoints = {name: Committed.from_json(log) for name, log in view["checkpoints"].items()}
         self._state_store = dict(view["state_store"])
         self._edges = view["edges"]
+        self._metrics = dict(view.get("metrics", {}))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -206,5 +213,6 @@ class ProgressView:
             "checkpoints": {name: log.to_json() for name, log in self._checkpoints.items()},
             "state_store": dict(self._state_store),
             "edges": self._edges,
+            "metrics": dict(self._metrics),
             "query_runs": {name: values["run_id"] for name, values in self._sinks.items() if "run_id" in values},
         }

@@ -1,7 +1,7 @@
 """What a leader's registry is told when a report is due: jobs, streams, slots.
 
-Nothing is kept up to date in between. The numbers of a stream are read from the account that its driver keeps anyway: a look
-at what has come to one file since the last one, in a thread, for each stream that runs.
+Nothing is kept up to date in between. The numbers of a stream or a script are read from the account that its driver keeps
+anyway: a look at what has come to one file since the last one, in a thread, for each of them that runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from firesteel.jobmaster.measures import (
 )
 from firesteel.jobmaster.rows import io_of_vertices
 from firesteel.jobmaster.runner import JobManagerRunner
-from firesteel.metrics.declarations import DECLARED, JOB_STATE, JOBS, RECOVERED_JOBS, SERIES_REFUSED, UNFINISHED_JOBS
+from firesteel.metrics.declarations import (
+    DECLARED,
+    JOB_STATE,
+    JOBS,
+    RECOVERED_JOBS,
+    SERIES_REFUSED,
+    UNFINISHED_JOBS,
+    USER_VALUE,
+)
 from firesteel.metrics.metric import Group, Metric
 from firesteel.metrics.registry import Labels, label
 from firesteel.resourcemanager.measures import engine_measures, resource_measures
@@ -39,10 +47,10 @@ from firesteel.status import JobStatus
 logger = logging.getLogger(__name__)
 
 TOGETHER = 16
-"""Streams whose files are looked at at a time."""
+"""Streams and programs whose files are looked at at a time."""
 
 OF_ENGINE = tuple(metric for metric in DECLARED if metric.group is Group.ENGINE)
-OF_EACH_JOB = (JOB_STATE, *OF_JOB, *OF_VERTEX, *OF_STREAM)
+OF_EACH_JOB = (JOB_STATE, USER_VALUE, *OF_JOB, *OF_VERTEX, *OF_STREAM)
 OF_LEADER = (JOBS, UNFINISHED_JOBS, RECOVERED_JOBS, *resource_measures(NO_RESOURCES), *OF_ENGINE, *OF_EACH_JOB)
 
 Series = dict[Metric, dict[Labels, float]]
@@ -95,15 +103,16 @@ class DispatcherMeasures:
             self._services.metrics.count(SERIES_REFUSED, by=len(live) - options.max_jobs)
             live = live[: options.max_jobs]
         series: Series = {metric: {} for metric in OF_EACH_JOB}
-        streams: list[JobManagerRunner] = []
+        telling: list[JobManagerRunner] = []
         for runner in live:
             self._tell_of_job(runner, series)
-            if runner.submission.graph.mode is Mode.STREAMING and runner.last_attempt is not None:
-                streams.append(runner)
-        for several in _parts(streams, TOGETHER):
+            graph = runner.submission.graph
+            if (graph.mode is Mode.STREAMING or graph.is_program) and runner.last_attempt is not None:
+                telling.append(runner)
+        for several in _parts(telling, TOGETHER):
             told = await asyncio.gather(*(self._progress(runner) for runner in several))
             for runner, progress in zip(several, told, strict=True):
-                self._tell_of_stream(runner, progress, series)
+                self._tell_of_progress(runner, progress, series)
         self._replace(series)
 
     def _replace(self, series: Series) -> None:
@@ -129,7 +138,7 @@ class DispatcherMeasures:
             return {}
         return runner.state.past.with_progress(attempt.number, told)
 
-    def _tell_of_stream(self, runner: JobManagerRunner, progress: Mapping[str, Any], series: Series) -> None:
+    def _tell_of_progress(self, runner: JobManagerRunner, progress: Mapping[str, Any], series: Series) -> None:
         job, now = _labels(runner), self._services.now()
         logs = progress.get("checkpoints") or {}
         for sink, told in (progress.get("sinks") or {}).items():
@@ -139,6 +148,8 @@ class DispatcherMeasures:
         for vertex, io in io_of_vertices(_graph_of(runner, progress), {}).items():
             for metric, value in vertex_measures(io).items():
                 series[metric][(*job, label(vertex))] = value
+        for name, value in (progress.get("metrics") or {}).items():
+            series[USER_VALUE][(*job, name)] = value
 
 
 def _graph_of(runner: JobManagerRunner, progress: Mapping[str, Any]) -> dict[str, Any]:

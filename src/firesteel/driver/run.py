@@ -27,7 +27,8 @@ from firesteel.durations import seconds
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Interactive, Mode, runs_user_code
+from firesteel.jobgraph.model import Interactive, Mode, runs_user_code, seconds
+from firesteel.metrics import jobs as job_metrics
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.compiler import CompiledGraph, compile_graph, locate, queries_of
 from firesteel.spark_connect.leftovers import end_sessions
@@ -70,6 +71,7 @@ def main(args: dict[str, Any]) -> int:
     # A Ctrl-C reaches the whole terminal; the command that shows the job decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = EventLog(directory.events)
+    job_metrics.OWN.begin(lambda values: log.emit("metrics", values=dict(values)))
     cancel = CancelSwitch()
     work = _Work(directory, log)
     _WORK.append(work)
@@ -139,6 +141,7 @@ def _record(directory: AttemptDirectory, log: EventLog, result: AttemptResult) -
         if there is not None:
             return there
         directory.write_result(result)
+    job_metrics.OWN.end()
     log.emit("result", state=result.state.value, failure=result.failure.to_json() if result.failure else None)
     with contextlib.suppress(ValueError):  # an attempt in a directory of another layout, which no node listens for
         ring(directory.jobs, directory.attempt)

@@ -283,6 +283,13 @@ LAST_BATCH_AGE = _gauge(
     Group.STREAM, "last_batch_age", "How long ago the last batch was committed.", unit="seconds", labels=_STREAM
 )
 
+USER_VALUE = _gauge(
+    Group.USER,
+    "value",
+    "What the code of a job counts itself, by the name that it chose.",
+    labels=(*_JOB, "name"),
+)
+
 # -- REST ---------------------------------------------------------------------------------------------------------
 
 REQUESTS = _times(

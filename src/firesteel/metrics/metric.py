@@ -34,10 +34,11 @@ class Group(StrEnum):
     JOB = "job"
     VERTEX = "vertex"
     STREAM = "stream"
+    USER = "user"
     REST = "rest"
 
 
-OF_JOBS = frozenset({Group.JOB, Group.VERTEX, Group.STREAM})
+OF_JOBS = frozenset({Group.JOB, Group.VERTEX, Group.STREAM, Group.USER})
 """Groups with series for each job: they say whose jobs there are, and what they are called."""
 
 

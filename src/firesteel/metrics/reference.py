@@ -27,6 +27,7 @@ GROUPS = {
     Group.JOB: "Each job that has not ended, told by the leader.",
     Group.VERTEX: "Each vertex of a stream that runs, as far as Spark tells; a value that is not known has no series.",
     Group.STREAM: "Each query of a stream that runs: one for each sink.",
+    Group.USER: "What scripts and streams that run count [themselves](../operations/metrics.md#of-your-own).",
     Group.REST: "Requests to this node. A node that does not lead counts those that it passes on, too.",
 }
 NAMES = {Group.RESOURCE_MANAGER: "Resource manager", Group.REST: "REST"}
