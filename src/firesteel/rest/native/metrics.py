@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from firesteel.errors import ForbiddenError
 from firesteel.metrics.exposition import CONTENT_TYPE, exposition
@@ -14,7 +14,9 @@ from firesteel.rest.security.principals import may_scrape
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/metrics", response_class=Response, summary="The metrics of this node, in the text format of Prometheus")
+@router.get(
+    "/metrics", response_class=PlainTextResponse, summary="The metrics of this node, in the text format of Prometheus"
+)
 async def scrape(context: Context, principal: CallerPrincipal) -> Response:
     """Each node tells of itself; the leader also of jobs, queue and engines. For scrapers, admins and viewers of everybody."""
     if not context.configuration.metrics.prometheus:
