@@ -263,8 +263,10 @@ def test_debug_surfaces_are_off_and_for_admins(people: People) -> None:
         for caller in (people.alice, people.watcher):
             assert caller.get(path).errors[0].startswith("alice")
         assert "security.rest.debug-endpoints" in people.root.get(path).errors[0]
-    for path in ("/jobmanager/profiler", "/debug", "/debug/pprof", "/jolokia", "/actuator", "/metrics", "/console"):
+    for path in ("/jobmanager/profiler", "/debug", "/debug/pprof", "/jolokia", "/actuator", "/console"):
         assert people.root.get(path).status == 404
+    for caller in (people.alice, people.bob):  # there is something of every owner in it (S19)
+        assert caller.get("/metrics").status == 403
 
 
 # -- authentication: none ----------------------------------------------------------------------------------------------
