@@ -111,7 +111,7 @@ def reap(process: ProcessIdentity, timeout: float = 5.0) -> None:
         while os.waitpid(process.pid, os.WNOHANG)[0] == 0 and not process.alive and time.monotonic() < deadline:
             time.sleep(0.01)
     except ChildProcessError:
-        pass  # somebody else's child
+        pass  # another process's child
 
 
 def _exists(pid: int) -> bool:
@@ -120,7 +120,7 @@ def _exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # somebody else's
+        return False  # another process's
     return True
 
 

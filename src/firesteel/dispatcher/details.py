@@ -34,7 +34,7 @@ class JobDetails:
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
         """The execution graph of a job; None when the job is not known."""
         found = await self._of(job_id)
-        # Anew, whatever was kept with it: of a job that is stopped the savepoint is taken after the end.
+        # Built anew, even if details were kept: the savepoint of a stopped job is taken after its end.
         return None if found is None else self._with_savepoint(found, job_id)
 
     async def _of(self, job_id: JobID) -> dict[str, Any] | None:

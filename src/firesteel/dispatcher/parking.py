@@ -24,7 +24,7 @@ async def park(services: DispatcherServices, job_id: JobID, reason: str) -> JobR
     ):
         if raw is not None:
             await services.parked.put(ParkedJob(job_id, path, raw, reason, services.now()), epoch=services.epoch)
-    # Whatever an earlier leader started for it must not run on unseen.
+    # What an earlier leader started for it must not keep running unseen.
     await fence_all(job_id, services.executor, services.guard, services.backoff)
     now = services.now()
     result = JobResult(

@@ -99,7 +99,8 @@ class DispatcherRunner:
     async def close(
         self, finish: Callable[[], Awaitable[None]] | None = None, *, alone: Callable[[], Awaitable[bool]] | None = None
     ) -> None:
-        """Finish what was accepted, end the process, then leave the election: nobody leads before we have let go.
+        """Finish what was accepted, end the process, then leave the election: no other node leads before we have let
+        go.
 
         `alone`: whether no other node is left to adopt the engines.
         """

@@ -111,7 +111,7 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def _table(name: str) -> str:
-    """A table's name as SQL has it, part by part: whatever stands in it stays a name (S18)."""
+    """A table's name in SQL, quoted part by part, so that any text in it stays a name (S18)."""
     parts, rest = [], name
     while found := _PART.match(rest):
         parts.append(_quoted(found[1].replace("``", "`") if found[1] else found[2].strip()))

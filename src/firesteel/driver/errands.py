@@ -47,7 +47,7 @@ def main(args: dict[str, Any]) -> int:
         answer = {"result": foreign_files.call(lambda: _WORK[args["work"]](args))}
     except (FiresteelError, OSError) as error:
         answer = {"error": type(error).__name__, "message": str(error) or type(error).__name__}
-    except Exception as error:  # whatever a library makes of what a caller named
+    except Exception as error:  # libraries may raise anything for a path that a caller named
         answer = {"error": "FiresteelError", "message": f"{type(error).__name__}: {error}"[:1000]}
     signal.alarm(0)
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
@@ -75,7 +75,7 @@ def _take(args: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_over(args: Mapping[str, Any]) -> bool:
-    """As `lifecycle.is_over`, with a driver that was looked up: its name is not for everybody to read."""
+    """As `lifecycle.is_over`, with a driver that was looked up: not every user may read the file that names it."""
     driver = ProcessIdentity(*args["driver"]) if args["driver"] else None
     return is_called_off(AttemptDirectory(Path(args["attempt"]))) or (driver is not None and not driver.alive)
 

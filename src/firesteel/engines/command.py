@@ -86,7 +86,7 @@ def engine_settings(record: EngineRecord, *, work_dir: Path, python: str, ui: bo
         "spark.ui.enabled": "true" if ui else "false",
     }
     if on_this_host(record.spec.master):
-        # Executors elsewhere have to reach the driver; here nobody else does.
+        # Executors on other hosts have to reach the driver; otherwise nothing else does.
         required |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     required |= authentication(record.spec.master)
     if ui:

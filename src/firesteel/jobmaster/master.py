@@ -177,7 +177,7 @@ class JobMaster:
             if not self._outcome.done():
                 self._outcome.cancel()
             elif not self._outcome.cancelled():
-                self._outcome.exception()  # told to whoever called us, if that one still listens
+                self._outcome.exception()  # reported to our caller, if it still waits
 
     async def _recover(self) -> None:
         state = self.state
@@ -194,7 +194,7 @@ class JobMaster:
             has_slot = slot is not None
             if slot is not None:
                 self._hold(slot, state.attempt)
-            self.reclaimed.set()  # what follows may take long, and concerns nobody else
+            self.reclaimed.set()  # what follows may take long, and no other job depends on it
             presence = await self._patiently(lambda: self._services.executor.find(attempt), f"looking for {attempt}")
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
@@ -223,7 +223,7 @@ class JobMaster:
             # Its script may be gone by now; what runs does not care, and the engine it runs on is known.
             logger.warning("the requirements of job %s can no longer be determined: %s", self.submission.job_id, error)
             request = SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"))
-        # What runs is what was started, whatever has been made of its script since.
+        # What runs is what was started, even if its script has changed since.
         return replace(request, classic=self.state.engine_id is None)
 
     async def _read(self) -> None:

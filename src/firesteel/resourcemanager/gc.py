@@ -256,7 +256,7 @@ def _stats(root: Path, read: Callable[[Any], float]) -> Iterable[float]:
         try:
             yield read(path.lstat())
         except FileNotFoundError:
-            continue  # somebody was faster
+            continue  # another process was faster
 
 
 def _seconds(entry: dict[str, Any]) -> float | None:

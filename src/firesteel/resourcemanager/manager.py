@@ -126,7 +126,7 @@ class ResourceManager:
         """Find the engines of earlier lives. Whether each works is found out in the background, from all of them at once.
 
         Jobs take their slots back on an engine whose process runs, without waiting for its answer: what runs there goes on.
-        Nobody new is put on an engine before it has answered; one that does not for `heartbeat.timeout` is lost.
+        No new job is put on an engine before it has answered; one that does not for `heartbeat.timeout` is lost.
         """
         mine, shared = await asyncio.gather(self._provider.existing(), self._provider.shared())
         for record in mine:
@@ -252,11 +252,11 @@ class ResourceManager:
         if record is None:
             return False
         if (adopting := self._adopting.get(engine_id)) is not None:
-            # It was being given time to answer; whoever asks here has none.
+            # It was being given time to answer; this caller cannot wait.
             if await self._provider.health(record) is EngineHealth.WELL:
                 return True
             if self._adopting.get(engine_id) is adopting:  # still undecided
-                # A task of ours: whoever asked may go away in the middle of it.
+                # A task of ours: the caller may go away in the middle of it.
                 await asyncio.wait({self._tasks.start(self._give_up(record, adopting), f"give up {engine_id}")})
             return engine_id in self._records
         task = self._looking.get(engine_id)
@@ -451,8 +451,9 @@ class ResourceManager:
             self._act()
 
     async def _find_strays(self) -> None:
-        """Engines of ours that nobody knows: a leader that was stopped in the middle of a start, and woke up after it had
-        been replaced, has made one. It is taken over like those of an earlier life, and goes when nobody needs it."""
+        """Find engines of ours that no manager knows: a leader that was paused in the middle of a start, and woke up
+        after it had been replaced, has made one. It is taken over like those of an earlier leader, and ends when it is
+        idle."""
         starts = self._starts
         if any(e.state is EngineState.STARTING and not e.adopted for e in self._state.engines.values()):
             return
@@ -552,7 +553,7 @@ class ResourceManager:
         self._act()
 
     def _take_slots(self, engine_id: str) -> list[Slot]:
-        """The engine is to be ended: nobody holds it any more. Returns the slots that were held."""
+        """The engine is to be ended: its slots are no longer held. Returns the slots that were held."""
         return self._slots_of(self._state.stop(engine_id))
 
     def _slots_of(self, tickets: Sequence[Ticket]) -> list[Slot]:

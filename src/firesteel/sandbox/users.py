@@ -50,7 +50,7 @@ class NoUserError(Exception):
 def user_of(owner: str, mapped: Mapping[str, str], lookup: Callable[[str], pwd.struct_passwd] = pwd.getpwnam) -> OsUser:
     """The user that processes of `owner` run as: the one that is mapped, else the one of the same name.
 
-    Raises NoUserError when there is none, or it is root or (not mapped) an account of the system.
+    Raises NoUserError when there is none, or it is root or (not mapped) a system account.
     """
     name = mapped.get(owner, owner)
     try:
@@ -98,7 +98,7 @@ def give(path: str, user: OsUser) -> None:
 
 
 def lend(directory: str, user: OsUser) -> None:
-    """Let the user, and nobody else, read what is in a directory that the node has made. What is in it stays the node's."""
+    """Let only the user read what is in a directory that the node has made. The contents still belong to the node."""
     for above, _, files in os.walk(directory):
         if above != directory:
             os.chmod(above, 0o755)  # noqa: S103  # below a directory that is the user's alone

@@ -171,7 +171,7 @@ def _reasons_in_archives(archives: Sequence[Path], names: set[str]) -> list[Reas
                 for member in sorted(archive.infolist(), key=lambda m: m.filename):
                     left -= member.file_size if member.filename.endswith(".py") else 0
                     if left < 0:
-                        break  # more than anybody writes; what it unpacks to is what its directory says (S25)
+                        break  # larger than any real program; its directory says what it unpacks to (S25)
                     if member.filename.endswith(".py"):
                         top = member.filename.partition("/")[0].removesuffix(".py")
                         modules.setdefault(top, []).append((f"{path}/{member.filename}", archive.read(member)))

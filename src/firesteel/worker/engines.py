@@ -77,7 +77,8 @@ class LocalEngineProvider:
         self._patience = patience
         self._used: dict[str, float] = {}
         """Processor time of engines at the last look to which they did not answer."""
-        # Apart, so that engines which hang, each with a thread that waits for its answer, keep nobody from starting one.
+        # Separate, so that engines which hang, each with a thread that waits for its answer, do not keep new ones from
+        # starting.
         self._work = ThreadPoolExecutor(THREADS, thread_name_prefix="engines")
         self._checks = ThreadPoolExecutor(THREADS, thread_name_prefix="engine-health")
 

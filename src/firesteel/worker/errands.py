@@ -50,7 +50,7 @@ class Errands:
         self._answers = processes.root / ".errands"
         self._places = asyncio.Semaphore(AT_ONCE)
         self._owners: dict[str, tuple[asyncio.Semaphore, int]] = {}
-        # A fork takes a moment; nobody waits in a thread for the errand itself.
+        # A fork takes a moment; no thread waits for the errand itself.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="errands")
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ class LocalAttemptExecutor:
     def _started(self, attempt: AttemptId, starting: asyncio.Future[None]) -> None:
         del self._starting[attempt]
         if not starting.cancelled():
-            starting.exception()  # seen here, in case nobody waits for it any more
+            starting.exception()  # retrieved here, in case no caller waits for it any more
 
     async def _localize_and_start(self, deployment: Deployment) -> None:
         if self._files is not None:
@@ -154,7 +154,7 @@ class LocalAttemptExecutor:
                 return presence
             if time.monotonic() > deadline:
                 return Presence.ABSENT
-            # Somebody has written the spec. If there is a driver, it takes the attempt in a moment.
+            # A leader has written the spec. If there is a driver, it takes the attempt in a moment.
             await asyncio.sleep(POLL_SECONDS)
 
     async def wait(self, attempt: AttemptId) -> AttemptResult:
@@ -194,7 +194,7 @@ class LocalAttemptExecutor:
         told = self._awaited.get(attempt)
         if told is None:
             told = self._awaited[attempt] = asyncio.Event()
-            told.set()  # it may have rung before anybody listened
+            told.set()  # it may have rung before we listened
         gone = asyncio.ensure_future(self._done(attempt, driver))
         try:
             while not gone.done():

@@ -205,14 +205,14 @@ class DriverPool:
                 driver = self._running.pop(message["exited"], None)
                 if driver is None:
                     self._early[message["exited"]] = ended
-                    if len(self._early) > MAX_EARLY:  # of spawns that nobody waited for
+                    if len(self._early) > MAX_EARLY:  # of spawns that no caller waited for
                         self._early.pop(next(iter(self._early)))
             if driver is not None:
                 driver.exited.set_result(ended)
         elif "id" in message:
             with self._lock:
                 answer = self._answers.pop(message["id"], None)
-            if answer is not None:  # else whoever asked has stopped waiting
+            if answer is not None:  # else the caller has stopped waiting
                 answer.set_result(message)
 
 

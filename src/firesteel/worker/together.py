@@ -81,7 +81,7 @@ def _one(look: Callable[[], Any]) -> _Outcome:
 def _tell(some: Sequence[_Asked], outcomes: Sequence[_Outcome]) -> None:
     for (_, answer), (value, error) in zip(some, outcomes, strict=True):
         if answer.done():
-            continue  # nobody waits any more
+            continue  # the caller no longer waits
         if error is not None:
             answer.set_exception(error)
         else:
