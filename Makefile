@@ -8,7 +8,7 @@ PYTEST := .venv/bin/python -m pytest -n $(JOBS) --dist loadgroup --durations=30
 QUICK := not integration and (sample or not slow)
 REST := integration or (slow and not sample)
 
-.PHONY: help setup archive demo test test-rest test-all integration check fmt bench docs lock clean
+.PHONY: help setup dashboard archive demo test test-rest test-all integration check fmt bench docs lock clean
 
 help:
 	@echo "make demo    run a batch and a streaming pipeline on a cluster that wakes up on this machine"
@@ -18,6 +18,7 @@ help:
 	@echo "make integration   run only the tests that need more (scripts/fetch-test-jars, scripts/fetch-flink-cli)"
 	@echo "make check   linters and types"
 	@echo "make fmt     format the code"
+	@echo "make dashboard     build the dashboard that nodes serve (needs Node 20.19 or newer)"
 	@echo "make bench   print the benchmark table (minutes)"
 	@echo "make lock    write requirements.lock anew, with hashes"
 	@echo "make docs    write the generated reference pages"
@@ -34,6 +35,9 @@ demo: setup
 	@.venv/bin/python examples/late_events/generate.py
 	@$(DEMO) $(FIRESTEEL) run examples/late_events/pipeline.yaml --show 5
 	@$(DEMO) $(FIRESTEEL) cluster stop
+
+dashboard: setup
+	.venv/bin/python hatch_build.py
 
 # Made once for this Java and this Spark; every engine of the tests starts in half the time then.
 archive: setup

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from firesteel.driver.committed import Committed, CommittedBatch
 from tests.dispatcher.sim_cluster import Cluster, once, play
 
+from firesteel.attempts.committed import Committed, CommittedBatch
 from firesteel.errors import DuplicateJobError, FencingError
 from firesteel.metrics import declarations as m
 from firesteel.metrics.metric import OF_JOBS, Metric

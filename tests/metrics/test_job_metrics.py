@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from firesteel.driver.events import EventLog, ProgressTail
-from firesteel.driver.progress import is_event
 
 import firesteel.metrics
+from firesteel.attempts.events import EventLog, ProgressTail
+from firesteel.attempts.progress import is_event
 from firesteel.metrics import jobs
 from firesteel.metrics.jobs import MOST_NAMES, JobCounter, JobGauge, JobMetrics, are_values
 

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import leading
 
-from firesteel.driver.attempt import AttemptState
+from firesteel.attempts.attempt import AttemptState
 from firesteel.jobmaster.executor import Deployment
 from firesteel.types import AttemptId, new_job_id
 

@@ -1,4 +1,4 @@
-"""Flink's dashboard behind the door: files (S4), links and sessions of browsers (S48)."""
+"""Dashboards behind the door: files (S4), links, tokens and sessions of browsers (S48)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.rest_security.rig import BEARER, client_of, make_door, tiny_app
 
 from firesteel.config.sections import Role
 from firesteel.errors import InvalidConfigError
-from firesteel.rest.dashboard import ENTER, LARGEST, LINKS, Dashboard, Files, policy_for
+from firesteel.rest import dashboard
+from firesteel.rest.dashboard import ENTER, LINKS, SESSION, Dashboard
+from firesteel.rest.dashboard_files import LARGEST, BuiltDashboard
+from firesteel.rest.flink_dashboard import FlinkFiles, policy_for
 from firesteel.rest.security.principals import Principal
 from firesteel.rest.security.sessions import (
     LINK_SECONDS,
@@ -46,8 +49,8 @@ def web(tmp_path: Path) -> Path:
 async def browser(web: Path, *, tls: bool = False) -> AsyncIterator[httpx.AsyncClient]:
     """Behind a door that knows one token, and sessions."""
     sessions = Sessions()
-    app = Dashboard(tiny_app(), Files.of(web), sessions, lambda: ADDRESS)
-    door = make_door(app, public=("/healthz", f"{ENTER}*"), sessions=sessions)
+    app = Dashboard(tiny_app(), BuiltDashboard.of(web), sessions, address=lambda: ADDRESS, flink=FlinkFiles.of(web))
+    door = make_door(app, public=("/healthz", *dashboard.PUBLIC), sessions=sessions)
     async with client_of(door, ADDRESS.replace("http:", "https:") if tls else ADDRESS) as client:
         yield client
 
@@ -72,27 +75,75 @@ def play(web: Path, main: Callable[[httpx.AsyncClient], Awaitable[None]], *, tls
 # -- files (S4) -----------------------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_is_served_with_its_own_policy_to_a_session(web: Path) -> None:
+def test_the_dashboard_is_for_everybody_and_the_api_is_not(web: Path) -> None:
     async def main(client: httpx.AsyncClient) -> None:
-        assert (await client.get("/")).status_code == 401
-        assert (await entered(client)).headers["location"] == "/"
         page = await client.get("/")
+        assert (page.status_code, page.content) == (200, PAGE)
+        assert page.headers["cache-control"] == "no-store"
+        assert "unsafe" not in page.headers["content-security-policy"]
+        asset = await client.get("/assets/logo.svg")
+        assert (asset.text, asset.headers["content-type"]) == ("<svg/>", "image/svg+xml")
+        assert "immutable" in asset.headers["cache-control"]
+        assert (await client.get("/assets/none.js")).status_code == 404
+        assert (await client.get("/main.js")).status_code == 401, "not one of the public names"
+        assert (await client.get("/who")).status_code == 401
+        assert (await client.get("/flink/")).status_code == 401
+
+    play(web, main)
+
+
+@pytest.mark.parametrize(("accepts", "packed"), [("gzip, br", True), ("br", False), ("gzip;q=0", False), ("", False)])
+def test_files_come_packed_to_those_who_can_unpack_them(web: Path, accepts: str, packed: bool) -> None:
+    async def main(client: httpx.AsyncClient) -> None:
+        page = await client.get("/", headers={"accept-encoding": accepts})
+        assert page.content == PAGE
+        assert (page.headers.get("content-encoding") == "gzip") is packed
+        assert page.headers["vary"] == "Accept-Encoding"
+
+    play(web, main)
+
+
+def test_a_token_begins_a_session_that_can_be_ended(web: Path) -> None:
+    async def main(client: httpx.AsyncClient) -> None:
+        assert (await client.post(SESSION)).status_code == 401
+        begun = await client.post(SESSION, headers=BEARER)
+        assert begun.status_code == 204
+        assert {"HttpOnly", "SameSite=Strict"} <= {a.strip() for a in begun.headers["set-cookie"].split(";")}
+        assert (await client.get("/who")).json()["name"] == "alice's laptop"
+        page = {"origin": ADDRESS}
+        assert (await client.post(SESSION, headers=page)).status_code == 400, "a session does not prolong itself"
+        assert (await client.delete(SESSION)).status_code == 403, "no page of this node"
+        stolen = dict(client.cookies)
+        ended = await client.delete(SESSION, headers=page)
+        assert (ended.status_code, "Max-Age=0" in ended.headers["set-cookie"]) == (204, True)
+        client.cookies.update(stolen)
+        assert (await client.get("/who")).status_code == 401
+
+    play(web, main)
+
+
+def test_flinks_dashboard_is_served_with_its_own_policy_to_a_session(web: Path) -> None:
+    async def main(client: httpx.AsyncClient) -> None:
+        assert (await entered(client)).headers["location"] == "../../"
+        assert (await client.get("/flink")).headers["location"] == "flink/"
+        page = await client.get("/flink/")
         assert (page.content, page.headers["content-type"]) == (PAGE, "text/html; charset=utf-8")
         policy = page.headers["content-security-policy"]
         assert "script-src 'self' 'unsafe-hashes' 'sha256-MhtPZXr7+LpJUY5qtMutB+qWfQtMaPccfe7QXtCcEYc='" in policy
         assert "style-src 'self' 'unsafe-inline'" in policy
         assert "frame-ancestors 'none'" in policy
-        script = await client.get("/main.js")
+        script = await client.get("/flink/main.js")
         assert (script.text, script.headers["content-type"]) == ("run()", "text/javascript; charset=utf-8")
-        assert (await client.get("/assets/logo.svg")).headers["content-type"] == "image/svg+xml"
-        # The API is where it was, with its own policy.
-        who = await client.get("/who")
+        assert (await client.get("/flink/assets/logo.svg")).headers["content-type"] == "image/svg+xml"
+        # The API is where that dashboard looks for it, with its own policy.
+        who = await client.get("/flink/who")
         assert who.json()["name"] == "alice's laptop"
         assert "'unsafe-" not in who.headers["content-security-policy"]
 
     play(web, main)
 
 
+@pytest.mark.parametrize("base", ["", "/flink"])
 @pytest.mark.parametrize(
     "path",
     [
@@ -111,7 +162,7 @@ def test_the_dashboard_is_served_with_its_own_policy_to_a_session(web: Path) -> 
         "/assets",
     ],
 )
-def test_nothing_is_served_but_files_of_the_directory_by_their_name(web: Path, path: str) -> None:
+def test_nothing_is_served_but_files_of_the_directory_by_their_name(web: Path, path: str, base: str) -> None:
     (web / "linked.js").symlink_to(web.parent / "secret.js")
     (web / "up").symlink_to(web.parent, target_is_directory=True)
     (web / "notes.pem").write_text("key")
@@ -121,7 +172,7 @@ def test_nothing_is_served_but_files_of_the_directory_by_their_name(web: Path, p
 
     async def main(client: httpx.AsyncClient) -> None:
         await entered(client)
-        response = await client.get(path)
+        response = await client.get(base + path)
         assert response.status_code in (400, 404)
         assert "outside" not in response.text
 
@@ -133,7 +184,7 @@ def test_a_link_that_is_put_in_the_place_of_a_file_is_not_followed(web: Path) ->
         await entered(client)
         (web / "main.js").unlink()
         (web / "main.js").symlink_to(web.parent / "secret.js")
-        response = await client.get("/main.js")
+        response = await client.get("/flink/main.js")
         assert response.status_code == 404
         assert "outside" not in response.text
 
@@ -142,21 +193,24 @@ def test_a_link_that_is_put_in_the_place_of_a_file_is_not_followed(web: Path) ->
 
 def test_a_directory_without_a_dashboard_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"web.flink-dashboard.dir: .* has no index.html"):
-        Files.of(tmp_path)
+        FlinkFiles.of(tmp_path)
 
 
 def test_a_page_without_handlers_lets_none_in() -> None:
     assert b"script-src 'self';" in policy_for(b"<html></html>")
 
 
-def test_a_node_without_a_dashboard_says_so() -> None:
+def test_a_node_without_a_dashboard_says_how_to_build_it() -> None:
     async def main() -> None:
         sessions = Sessions()
-        door = make_door(Dashboard(tiny_app(), None, sessions, lambda: ADDRESS))
-        async with client_of(door) as client:
+        app = Dashboard(tiny_app(), None, sessions, address=lambda: ADDRESS)
+        async with client_of(make_door(app, public=dashboard.PUBLIC)) as client:
             refused = await client.post(LINKS, json={}, headers=BEARER)
             assert refused.status_code == 404
-            assert "web.flink-dashboard.dir" in refused.json()["errors"][0]
+            assert "make dashboard" in refused.json()["errors"][0]
+            page = await client.get("/")
+            assert (page.status_code, page.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+            assert "make dashboard" in page.text
 
     asyncio.run(main())
 

@@ -18,6 +18,7 @@ from firesteel.dispatcher.gateway import DispatcherGateway
 from firesteel.errors import ForbiddenError, JobNotFoundError
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.announcement import Announcement
+from firesteel.rest.job_rows import render_job_row
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.native.event_source import EventSource
 from firesteel.rest.native.graph_checks import GraphChecks
@@ -46,6 +47,8 @@ class RestContext:
     started_at: float = field(default_factory=time.time)
     overview: OverviewLines = field(default_factory=OverviewLines)
     """Lines of ended jobs, rendered once."""
+    job_rows: OverviewLines = field(default_factory=lambda: OverviewLines(render=render_job_row))
+    """The same for short rows."""
     announcement: Announcement | None = None
     """Where commands of this machine find this node; None before it is announced."""
     metrics: MetricRegistry = field(default_factory=MetricRegistry)

@@ -23,10 +23,13 @@ from firesteel.config.values import memory_bytes
 from firesteel.hosts import this_user
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
+from firesteel.rest import dashboard
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import Facade, TidyPaths, create_app, warm
 from firesteel.rest.context import RestContext
-from firesteel.rest.dashboard import ENTER, Dashboard, Files
+from firesteel.rest.dashboard import Dashboard
+from firesteel.rest.dashboard_files import BuiltDashboard
+from firesteel.rest.flink_dashboard import FLINK, FlinkFiles
 from firesteel.rest.flink_programs import RefusesFlinkPrograms
 from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding
 from firesteel.rest.local_door import local_door
@@ -119,17 +122,22 @@ class WebMonitorEndpoint:
                 callers=configured.certificates,
             )
             directory, sessions = self._configuration.web.flink_dashboard_dir, Sessions()
-            files = None if directory is None else await asyncio.to_thread(Files.of, directory)
-            dashboard = Dashboard(RefusesFlinkPrograms(forwarding), files, sessions, address=lambda: context.address)
+            pages = Dashboard(
+                RefusesFlinkPrograms(forwarding),
+                await asyncio.to_thread(BuiltDashboard.of),
+                sessions,
+                address=lambda: context.address,
+                flink=None if directory is None else await asyncio.to_thread(FlinkFiles.of, directory),
+            )
             door = Door(
-                self._noticing(dashboard),
+                self._noticing(pages),
                 rest=rest,
                 security=security,
                 identities=identities,
-                public=PUBLIC if files is None else (*PUBLIC, f"{ENTER}*"),
+                public=(*PUBLIC, *dashboard.PUBLIC),
                 limit_of=self._limit_of,
                 audit=audit,
-                sessions=None if files is None else sessions,
+                sessions=sessions,
             )
             most = room_for(rest.max_connections)
             connections = Connections(most, min(rest.max_connections_per_address, max(1, most * 3 // 4)))
@@ -222,7 +230,7 @@ class WebMonitorEndpoint:
 
     def _limit_of(self, path: str) -> int | None:
         """Uploads are larger than other bodies, and `multipart` adds a little to a file."""
-        if path.removeprefix("/v1").rstrip("/") in ("/blobs", "/jars/upload"):
+        if path.removeprefix(FLINK).removeprefix("/v1").rstrip("/") in ("/blobs", "/jars/upload"):
             return memory_bytes(self._configuration.blob.max_size) + 64 * 1024
         return None
 

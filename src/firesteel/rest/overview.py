@@ -6,7 +6,7 @@ keeps ten thousand ended jobs from costing more than a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from typing_extensions import TypedDict
 
@@ -64,7 +64,7 @@ class OverviewLines:
     """The lines of ended jobs, by job. Of a node, for as long as it serves."""
 
     def __init__(
-        self, most: int = MOST_LINES, render: Callable[[JobOverview, float], OverviewRow] = render_row
+        self, most: int = MOST_LINES, render: Callable[[JobOverview, float], Mapping[str, object]] = render_row
     ) -> None:
         self._most = most
         self._render = render

@@ -92,6 +92,18 @@ class HandOverAnswer(TypedDict):
     """Whether another node is known to wait; null when that cannot be told."""
 
 
+class OptionMessage(TypedDict):
+    key: str
+    value: str
+    origin: str
+    """`default`, or where it was set."""
+    description: str
+
+
+class ConfigurationAnswer(TypedDict):
+    options: list[OptionMessage]
+
+
 class HandOverRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -175,6 +187,21 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
         )
     context.node.begin_hand_over()
     return answer(content, 202)
+
+
+@router.get(
+    "/cluster/configuration",
+    response_model=ConfigurationAnswer,
+    summary="Every option of the leader with its value, and where that was set",
+)
+async def configuration(context: Context, principal: CallerPrincipal) -> Response:
+    """For admins: values and origins tell where files of the node are. Secrets are masked."""
+    require(principal, Role.ADMIN)
+    options = [
+        {"key": row.key, "value": str(row.value), "origin": row.origin, "description": row.description}
+        for row in context.configuration.rows()
+    ]
+    return answer({"options": [{**o, "value": m["value"]} for o, m in zip(options, mask(options), strict=True)]})
 
 
 def _known_leader(context: RestContext) -> LeaderInformation | None:

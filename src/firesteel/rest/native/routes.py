@@ -10,7 +10,9 @@ from firesteel.rest.native import (
     documentation,
     engines,
     events,
+    graph_check,
     history,
+    job_list,
     lineage,
     logs,
     metrics,
@@ -22,6 +24,8 @@ from firesteel.rest.native import (
 
 ROUTERS: tuple[APIRouter, ...] = (
     submit.router,
+    job_list.router,
+    graph_check.router,
     resume.router,
     about.jobs,
     sessions.router,

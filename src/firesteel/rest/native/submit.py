@@ -127,7 +127,7 @@ async def submit(
     if kind == FORM:
         raise HttpError(400, FLINK_PROGRAM)
     if kind in YAML:
-        source = SubmittedDocument(yaml=_text(await request.body()))
+        source = SubmittedDocument(yaml=pipeline_text(await request.body()))
     else:
         wanted = parse_submission(await json_body(request))
         source = SubmittedDocument(wanted.graph, variables=texts(wanted.variables))
@@ -347,7 +347,7 @@ async def _keep_files(context: RestContext, caller: Caller, files: Iterable[Name
         raise InvalidPipelineError([Problem(str(error), field="settings.artifacts")]) from None
 
 
-def _text(raw: bytes) -> str:
+def pipeline_text(raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """Sessions of browsers, which cannot send a bearer token: a link that works once, and then a cookie (S48).
 
-Whoever has proven who they are asks for a link. It is good for one browser and for a minute, and leaves a cookie there that
-scripts do not see and other sites cannot make a browser send. Nothing here is written down: a node that restarts knows no
-session, and one that somebody stole from a disk does not exist.
+Whoever has proven who they are asks for a link, or shows a token to the page of the dashboard. A link is good for one browser and
+for a minute. Both leave a cookie in the browser that scripts do not see and other sites cannot make it send. Nothing here is
+written down: a node that restarts knows no session, and one that somebody stole from a disk does not exist.
 """
 
 from __future__ import annotations
@@ -47,7 +47,15 @@ class Sessions:
         entry = self._links.pop(_key(code), None)
         if entry is None or entry.until < self._clock():
             return None
-        return _add(self._sessions, _Entry(entry.principal, self._clock() + SESSION_SECONDS), MOST_SESSIONS)
+        return self.start(entry.principal)
+
+    def start(self, principal: Principal) -> str:
+        """The value of a new cookie, for one who has just proven who they are."""
+        return _add(self._sessions, _Entry(principal, self._clock() + SESSION_SECONDS), MOST_SESSIONS)
+
+    def end(self, cookie: str) -> None:
+        """The session of that cookie is over, if there is one."""
+        self._sessions.pop(_key(cookie), None)
 
     def principal(self, cookie: str) -> Principal | None:
         """Whose session it is."""
@@ -72,10 +80,15 @@ def cookie_name(*, tls: bool) -> str:
     return SECURE_COOKIE if tls else COOKIE
 
 
-def set_cookie(value: str, *, tls: bool) -> str:
+def set_cookie(value: str, *, tls: bool, seconds: float = SESSION_SECONDS) -> str:
     secure = "; Secure" if tls else ""
-    attributes = f"Path=/; Max-Age={SESSION_SECONDS:.0f}; HttpOnly; SameSite=Strict{secure}"
+    attributes = f"Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict{secure}"
     return f"{cookie_name(tls=tls)}={value}; {attributes}"
+
+
+def forget_cookie(*, tls: bool) -> str:
+    """Has a browser throw the cookie away."""
+    return set_cookie("", tls=tls, seconds=0)
 
 
 def cookie_of(header: str, *, tls: bool) -> str | None:

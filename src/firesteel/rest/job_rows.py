@@ -1,0 +1,38 @@
+"""A short row for each job, as lists of many thousands want it."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+from firesteel.dispatcher.gateway import JobOverview
+from firesteel.rest.states import ms
+
+
+class JobRow(TypedDict):
+    id: str
+    name: str
+    mode: str
+    status: str
+    owner: str
+    submitted: int
+    """Milliseconds since 1970, as the other times."""
+    changed: int
+    """When the job entered the state that it is in."""
+    ended: int | None
+    attempt: int
+    restarts: int
+
+
+def render_job_row(job: JobOverview, _now: float) -> JobRow:
+    return {
+        "id": job.job_id,
+        "name": job.name,
+        "mode": job.mode,
+        "status": job.status.value,
+        "owner": job.owner,
+        "submitted": ms(job.submitted_at),
+        "changed": ms(job.changed_at),
+        "ended": None if job.ended_at is None else ms(job.ended_at),
+        "attempt": job.attempt,
+        "restarts": job.restarts,
+    }
