@@ -46,7 +46,7 @@ def test_each_problem_names_its_line(desk: Desk) -> None:
     checked = desk.client(ALICE).post("/jobs/check", content=wrong, headers=AS_YAML).json()
     assert checked["graph"] is None
     found = {(p["line"], p["vertex"], p["field"]) for p in checked["problems"] if p["certain"]}
-    assert {(4, "big", "query"), (5, "out", "format")} <= found
+    assert {(4, "big", "query"), (5, "out", "delivery")} <= found
     assert all(p["message"] for p in checked["problems"])
 
 
