@@ -1,6 +1,5 @@
-import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
 /** Writes the licence of every package of which something is in the bundle to `assets/licences.txt`. */
@@ -33,7 +32,8 @@ const node = process.env.FIRESTEEL_NODE ?? "http://127.0.0.1:8081";
 
 export default defineConfig({
   base: "./", // works below any path
-  plugins: [react(), licences()],
+  plugins: [licences()],
+  esbuild: { jsx: "automatic" },
   build: {
     outDir: "../src/firesteel/dashboard_files",
     emptyOutDir: true,
@@ -42,5 +42,5 @@ export default defineConfig({
     target: "es2022",
   },
   // `npm run dev`: the API of a node that runs.
-  server: existsSync("src") ? { proxy: { "^/(?!src|node_modules|@|$|index.html|favicon)": { target: node, changeOrigin: true } } } : {},
+  server: { proxy: { "^/(?!src|node_modules|@|$|index.html|favicon)": { target: node, changeOrigin: true } } },
 });

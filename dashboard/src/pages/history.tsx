@@ -1,0 +1,87 @@
+import { useCallback, useEffect, useState } from "react";
+import { get, messageOf } from "../core/api";
+import { duration } from "../core/format";
+import { useTitle } from "../core/hooks";
+import { wordsOf } from "../core/search";
+import { Badge, Card, Empty, JobLink, Loading, Page, ShortId, Trouble, When } from "../ui/parts";
+
+interface Row {
+  jid: string;
+  name: string;
+  jobType: string;
+  state: string;
+  duration: number;
+  "end-time": number;
+}
+
+interface HistoryPage {
+  jobs: Row[];
+  next: number | null;
+}
+
+export function History() {
+  useTitle("History");
+  const [rows, setRows] = useState<Row[]>();
+  const [next, setNext] = useState<number | null>(null);
+  const [error, setError] = useState("");
+  const [text, setText] = useState("");
+  const more = useCallback(async (before: number | null) => {
+    try {
+      const page = await get<HistoryPage>(`history?limit=100${before === null ? "" : `&before=${before}`}`);
+      setRows((known) => [...(before === null ? [] : (known ?? [])), ...page.jobs]);
+      setNext(page.next);
+      setError("");
+    } catch (failed) {
+      setError(messageOf(failed));
+    }
+  }, []);
+  useEffect(() => void more(null), [more]);
+  const words = wordsOf(text);
+  const shown = rows?.filter((r) => words.every((w) => r.name.toLowerCase().includes(w) || r.jid.startsWith(w) || r.state.toLowerCase().includes(w)));
+  return (
+    <Page title="History" aside={<span className="muted">jobs that have ended, newest first</span>}>
+      <div className="filters">
+        <input type="search" placeholder="Name, id or state" aria-label="Search ended jobs" value={text} onChange={(e) => setText(e.target.value)} />
+      </div>
+      <Trouble text={error} />
+      {!shown ? (
+        !error && <Loading />
+      ) : (
+        <Card flush>
+          {shown.length ? (
+            <table className="rows">
+              <thead>
+                <tr>
+                  <th scope="col">Result</th>
+                  <th scope="col">Job</th>
+                  <th scope="col" className="wide">Ended</th>
+                  <th scope="col" className="right">Duration</th>
+                </tr>
+              </thead>
+              <tbody>
+                {shown.map((r) => (
+                  <tr key={r.jid}>
+                    <td><Badge status={r.state} /></td>
+                    <td className="name">
+                      <JobLink id={r.jid} name={r.name} /> <ShortId id={r.jid} />
+                      <span className="note">{r.jobType === "STREAMING" ? "stream" : ""}</span>
+                    </td>
+                    <td className="wide muted"><When ms={r["end-time"]} /></td>
+                    <td className="right num">{duration(r.duration)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          ) : (
+            <Empty>{rows?.length ? "No job is like that." : "No job has ended yet."}</Empty>
+          )}
+        </Card>
+      )}
+      {next !== null && (
+        <p>
+          <button onClick={() => void more(next)}>Older ones</button>
+        </p>
+      )}
+    </Page>
+  );
+}
