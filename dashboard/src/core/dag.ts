@@ -31,7 +31,7 @@ export interface DagSizes {
   gapY: number;
 }
 
-export const SIZES: DagSizes = { width: 216, height: 78, gapX: 64, gapY: 24 };
+export const SIZES: DagSizes = { width: 186, height: 78, gapX: 44, gapY: 22 };
 const SWEEPS = 6;
 
 interface Cell {

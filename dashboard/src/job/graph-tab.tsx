@@ -1,11 +1,12 @@
-import { count } from "../core/format";
-import { useResource } from "../core/hooks";
+import { clock, count, duration } from "../core/format";
+import { useNow, useResource } from "../core/hooks";
 import { replaceQuery } from "../core/router";
+import { tone, word } from "../core/states";
 import type { Job, Progress } from "../core/types";
 import { Graph } from "../ui/graph";
 import { Icon } from "../ui/icons";
 import { Card, Facts } from "../ui/parts";
-import { graphNodes } from "./view";
+import { graphNodes, spans } from "./view";
 
 interface Operators {
   sinks: { vertex: string; operators: { id: number; name: string; description: string; rows: number | null; metrics: Record<string, string> }[] }[];
@@ -16,13 +17,41 @@ const SHOWN_APART = new Set(["name", "kind", "description", "inputs", "input", "
 export function GraphTab({ job, progress, chosen }: { job: Job; progress: Progress; chosen: string }) {
   const choose = (name: string): void => replaceQuery({ vertex: name === chosen ? "" : name });
   return (
-    <div className={chosen ? "graph-and-panel" : ""}>
-      <Card>
-        {job.graph.description && <p className="muted">{job.graph.description}</p>}
-        <Graph nodes={graphNodes(job, progress)} chosen={chosen} onChoose={choose} />
-      </Card>
+    <div className={chosen ? "graph-and-panel" : "stack"}>
+      <div className="stack">
+        <Card>
+          {job.graph.description && <p className="muted">{job.graph.description}</p>}
+          <Graph nodes={graphNodes(job, progress)} chosen={chosen} onChoose={choose} />
+        </Card>
+        <Timeline job={job} />
+      </div>
       {chosen && <VertexPanel job={job} name={chosen} onClose={() => choose(chosen)} />}
     </div>
+  );
+}
+
+function Timeline({ job }: { job: Job }) {
+  const parts = spans(job, useNow());
+  const all = parts.reduce((n, p) => n + p.ms, 0);
+  if (!all) return null;
+  const totals = new Map<string, number>();
+  for (const p of parts) totals.set(p.status, (totals.get(p.status) ?? 0) + p.ms);
+  return (
+    <Card title="Timeline" aside={<a href={`#/jobs/${job.job_id}/story`}>Story</a>}>
+      <div className="timeline" role="img" aria-label={parts.map((p) => `${word(p.status)} for ${duration(p.ms)}`).join(", ")}>
+        {parts.map((p) => (
+          <span key={`${p.status}-${p.from}`} className={`tone-${tone(p.status)}`} style={{ flexGrow: p.ms / all }} title={`${word(p.status)} from ${clock(p.from)}, ${duration(p.ms)}`} />
+        ))}
+      </div>
+      <div className="timeline-key">
+        {[...totals].map(([status, ms]) => (
+          <span key={status} className={`tone-${tone(status)}`}>
+            <span className="dot" />
+            {word(status)} <b>{duration(ms)}</b>
+          </span>
+        ))}
+      </div>
+    </Card>
   );
 }
 

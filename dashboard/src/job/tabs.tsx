@@ -17,8 +17,10 @@ export interface Sample {
 
 export function Batches({ job, progress, samples }: { job: Job; progress: Progress; samples: Sample[] }) {
   const now = useNow();
-  const sinks = Object.entries(progress.sinks ?? {});
-  const batches: Series[] = Object.entries(job.checkpoints).map(([name, log]) => ({ name, points: log.recent.map(([, at, ms]) => [at * 1000, ms]) }));
+  const sinks = Object.entries(progress.sinks ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  const batches: Series[] = Object.entries(job.checkpoints)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, log]) => ({ name, points: log.recent.map(([, at, ms]) => [at * 1000, ms]) }));
   const over = (value: (s: Sample) => number): Series[] =>
     sinks.map(([name]) => ({ name, points: samples.filter((s) => s.sink === name).map((s) => [s.at, value(s)]) }));
   const running = !isEnded(job.status);

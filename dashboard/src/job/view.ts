@@ -18,7 +18,8 @@ export function graphNodes(job: Job, progress: Progress): GraphNode[] {
       name: v.name,
       kind: v.kind,
       inputs: v.inputs ?? [],
-      ...(v.status ? { status: v.status } : {}),
+      // Which one it was is known: then the others did not fail, and what they did is not known.
+      ...(v.status && !(job.failure?.vertex && job.failure.vertex !== v.name && v.status === "FAILED") ? { status: v.status } : {}),
       ...given("rows", rows[v.name] ?? sink?.rows ?? read),
       ...given("rate", job.status === "RUNNING" ? sink?.rows_per_second : undefined),
       ...given("batchMs", job.mode === "streaming" ? sink?.duration_ms : undefined),
@@ -44,4 +45,21 @@ export function ownFrame(traceback: string): string | undefined {
   const own = frames.filter(([, file]) => !/site-packages|\/lib\/python|\/firesteel\/|<frozen/.test(file ?? ""));
   const last = own[own.length - 1];
   return last ? `${last[1]?.split("/").pop()}, line ${last[2]}` : undefined;
+}
+
+export interface Span {
+  status: string;
+  from: number;
+  ms: number;
+}
+
+/** How long the job was in which state, in order; the last state of an ended job takes no time. */
+export function spans(job: Job, now: number): Span[] {
+  const chapters = job.story.chapters;
+  return chapters.flatMap((c, i) => {
+    const next = chapters[i + 1];
+    const until = next ? next.at * 1000 : job.ended_at === null ? now : c.at * 1000;
+    const ms = Math.max(0, until - c.at * 1000);
+    return ms > 0 ? [{ status: c.status, from: c.at * 1000, ms }] : [];
+  });
 }

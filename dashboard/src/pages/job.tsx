@@ -47,7 +47,7 @@ export function JobPage({ id, tab, who, query }: { id: string; tab: string; who:
         <dl className="strip">
           <Fact name="Mode" value={job.mode} />
           <Fact name="Owner" value={job.owner} />
-          <Fact name={isEnded(job.status) ? "Took" : "Since"} value={duration((job.ended_at ? job.ended_at * 1000 : now) - job.submitted_at * 1000)} />
+          <Fact name="Duration" value={duration((job.ended_at ? job.ended_at * 1000 : now) - job.submitted_at * 1000)} />
           <Fact name="Rows written" value={rows ? count(rows) : "–"} />
           <Fact name="Attempt" value={job.attempt || "–"} />
           <Fact name="Restarts" value={job.restarts} />

@@ -26,7 +26,8 @@ export function Graph({ nodes, chosen, onChoose }: { nodes: GraphNode[]; chosen?
   const height = layout.height + 2 * PAD;
   return (
     <div className="graph" tabIndex={0} role="group" aria-label="Graph of the job">
-      <svg width={width} height={height} viewBox={`${-PAD} ${-PAD} ${width} ${height}`}>
+      {/* Shrinks to fit, to where it can still be read; then it scrolls. */}
+      <svg style={{ width, minWidth: width * 0.66 }} viewBox={`${-PAD} ${-PAD} ${width} ${height}`}>
         {layout.edges.map((e) => {
           const live = byName.get(e.to)?.status === "RUNNING";
           return <path key={`${e.from}\0${e.to}`} className={live ? "edge live" : "edge"} d={curve(e.points)} />;
