@@ -77,7 +77,8 @@ function Shell({ who }: { who: WhoAmI }) {
     ],
     [pages, leave],
   );
-  useKeys(pages, () => setPalette(true));
+  const showPalette = useCallback(() => setPalette(true), []);
+  useKeys(pages, showPalette);
   useEffect(() => {
     document.querySelector("main")?.scrollTo(0, 0);
   }, [page, id]);
@@ -86,7 +87,7 @@ function Shell({ who }: { who: WhoAmI }) {
       <a className="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>
         Skip to the page
       </a>
-      <Navigation pages={pages} page={page} who={who} onPalette={() => setPalette(true)} onLeave={leave} />
+      <Navigation pages={pages} page={page} who={who} onPalette={showPalette} onLeave={leave} />
       <main id="main" tabIndex={-1}>
         <BrokenBanner />
         {pageOf(page, id, route.parts[2], route.query, who)}
@@ -132,8 +133,8 @@ function Navigation(props: { pages: [string, string, string][]; page: string; wh
       <a className="brand" href="#/" aria-label="Firesteel, overview">
         <Mark /> <span>Firesteel</span>
       </a>
-      <button className="find" onClick={props.onPalette} aria-label="Search pages and jobs">
-        <Icon name="search" size={15} /> <span>Search</span> <kbd>⌘K</kbd>
+      <button className="find" onClick={props.onPalette}>
+        <Icon name="search" size={15} /> <span>Search</span> <kbd aria-hidden="true">⌘K</kbd>
       </button>
       <ul>
         {props.pages.map(([path, name]) => (

@@ -80,7 +80,7 @@ export function Submit() {
     area.focus();
     area.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
   };
-  const problems = checked?.problems ?? [];
+  const problems = [...(checked?.problems ?? [])].sort((a, b) => (a.line ?? 0) - (b.line ?? 0));
   const marks = new Map<number, Problem>();
   for (const p of problems) if (p.line !== null && !marks.has(p.line)) marks.set(p.line, p);
   const wrong = problems.some((p) => p.certain);
