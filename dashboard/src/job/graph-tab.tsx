@@ -76,7 +76,7 @@ function VertexPanel({ job, name, onClose }: { job: Job; name: string; onClose: 
       }
     >
       {vertex.description && <p className="muted">{vertex.description}</p>}
-      {vertex.query && <pre className="code">{vertex.query}</pre>}
+      {vertex.query && <pre className="code" tabIndex={0}>{vertex.query}</pre>}
       <Facts of={settings.map(([key, value]) => [key.replaceAll("_", " "), <span className="wrap">{plain(value)}</span>])} />
       {options.length > 0 && (
         <>

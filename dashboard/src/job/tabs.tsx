@@ -102,7 +102,7 @@ function ExceptionBody({ of }: { of: ExceptionEntry }) {
   const frame = of.traceback ? ownFrame(of.traceback) : undefined;
   return (
     <>
-      <pre className="message">{of.message}</pre>
+      <pre className="message" tabIndex={0}>{of.message}</pre>
       {frame && <p>Your code: <code>{frame}</code></p>}
       <p className="labels">
         {of.root_cause && <code>{of.root_cause}</code>}
@@ -115,7 +115,7 @@ function ExceptionBody({ of }: { of: ExceptionEntry }) {
       {of.traceback && (
         <details>
           <summary>Traceback</summary>
-          <pre className="code">{of.traceback}</pre>
+          <pre className="code" tabIndex={0}>{of.traceback}</pre>
         </details>
       )}
     </>
@@ -269,7 +269,7 @@ export function ConfigurationTab({ job }: { job: Job }) {
         </Card>
       </div>
       <Card title="Graph" aside={<Copy text={graph} />}>
-        <pre className="code">{graph}</pre>
+        <pre className="code" tabIndex={0}>{graph}</pre>
       </Card>
     </>
   );

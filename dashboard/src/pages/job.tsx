@@ -107,7 +107,7 @@ function FailurePanel({ job }: { job: Job }) {
           </>
         )}
       </p>
-      <pre>{failure.message}</pre>
+      <pre tabIndex={0}>{failure.message}</pre>
       <p>
         <a href={`#/jobs/${job.job_id}/exceptions`}>Exceptions</a> · <a href={`#/jobs/${job.job_id}/logs`}>Logs</a>
       </p>

@@ -1,4 +1,4 @@
-"""`firesteel dashboard` prints a link that lets a browser into Flink's dashboard."""
+"""`firesteel dashboard` prints a link that lets a browser into the dashboard."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from firesteel.client.errors import ClusterUnreachableError
 @address_option
 @configured
 def dashboard(given: Given, address: str | None, open_it: bool) -> int:
-    """Print a link that opens Flink's dashboard in one browser, with the rights of the user who runs this command.
+    """Print a link that opens the dashboard in one browser, with the rights of the user who runs this command.
 
-    It works once, within a minute. The nodes need Flink's files for it: see web.flink-dashboard.dir.
+    It works once, within a minute.
     """
     given = addressed(given, address)
     if not is_awake(given):

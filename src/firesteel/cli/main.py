@@ -46,7 +46,7 @@ COMMANDS = {
         "Wait until everything that a stream has read is committed.",
     ),
     "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and inspect the cluster of this machine."),
-    "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens Flink's dashboard in a browser."),
+    "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens the dashboard in a browser."),
     "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
     "config": ("firesteel.cli.settings", "config", "Show the effective configuration and where each value comes from."),

@@ -29,7 +29,7 @@ class ClusterError(FiresteelError):
 
 
 class DashboardNotServedError(ClusterError):
-    """The node has no dashboard files to serve."""
+    """No dashboard was built into the installation of the node."""
 
 
 class ClusterUnreachableError(ClusterError):

@@ -458,10 +458,10 @@ class WebOptions(Section, prefix="web"):
     flink_dashboard_dir: Path | None = option(
         key="flink-dashboard.dir",
         default=None,
-        default_text="no dashboard",
+        default_text="only Firesteel's own",
         description=(
-            "Directory with the files of Flink's dashboard, which nodes then serve under their own address, with "
-            "thread dumps for admins; `firesteel dashboard` lets a browser in."
+            "Directory with the files of Flink's dashboard, which nodes then serve below `/flink/`, with thread dumps for "
+            "admins."
         ),
         since="0.2",
     )

@@ -27,7 +27,7 @@ from firesteel.durations import seconds
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Interactive, Mode, runs_user_code, seconds
+from firesteel.jobgraph.model import Interactive, Mode, runs_user_code
 from firesteel.metrics import jobs as job_metrics
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.compiler import CompiledGraph, compile_graph, locate, queries_of

@@ -46,7 +46,7 @@ _AT_ONCE = (
 _LIVE = "live; Flink's may be 3 s old"
 _NO_STACK = "404 in place of 500 for an unknown job"
 _FIXED = "the parallelism of a running job is fixed: stop it with a savepoint and submit it from there"
-_DEBUG = "for admins, and only with `security.rest.debug-endpoints` or a dashboard"
+_DEBUG = "for admins, and only with `security.rest.debug-endpoints` or Flink's dashboard"
 _DEBUG_DIFFERS = "403 unless it is switched on"
 _NO_PROFILER = "404, as in Flink where the profiler is off"
 _PROGRAM = "of an uploaded program"
@@ -307,8 +307,8 @@ CLUSTER: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         "/",
-        "Flink's dashboard, where `web.flink-dashboard.dir` names its files; see [the dashboard](../operations/dashboard.md)",
-        "Flink's dashboard is Flink's own and is not shipped: 404 without its files",
+        "Firesteel's [dashboard](../operations/dashboard.md)",
+        "Flink's own is below `/flink/`, where `web.flink-dashboard.dir` names its files",
         specified=False,
     ),
     _yes(

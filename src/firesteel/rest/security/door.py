@@ -78,7 +78,7 @@ class Door:
         identities: How callers are known.
         public: Paths that need no credential, for GET and HEAD. One that ends in `/*` stands for all below it.
         limit_of: The largest body of an upload path, None for all others.
-        sessions: Of browsers, where there is a dashboard.
+        sessions: Of browsers.
         audit: Where changes and refusals are written; the one who made it closes it.
     """
 
