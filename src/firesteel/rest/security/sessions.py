@@ -1,8 +1,8 @@
 """Sessions of browsers, which cannot send a bearer token: a link that works once, and then a cookie (S48).
 
-Whoever has proven who they are asks for a link, or shows a token to the page of the dashboard. A link is good for one browser and
-for a minute. Both leave a cookie in the browser that scripts do not see and other sites cannot make it send. Nothing here is
-written down: a node that restarts knows no session, and one that somebody stole from a disk does not exist.
+Whoever has proven who they are asks for a link, or shows a token to the page of the dashboard. A link is good for one browser
+and for a minute. Both leave a cookie in the browser that scripts do not see and other sites cannot make it send. Nothing here
+is written down: a node that restarts knows no session, and one that somebody stole from a disk does not exist.
 """
 
 from __future__ import annotations
