@@ -1,6 +1,6 @@
 /** The smaller tabs of a job. */
 
-import { bytes, clock, count, duration } from "../core/format";
+import { about, bytes, clock, count, duration } from "../core/format";
 import { useNow, useResource } from "../core/hooks";
 import { isEnded } from "../core/states";
 import type { ExceptionEntry, Job, Progress } from "../core/types";
@@ -28,7 +28,7 @@ export function Batches({ job, progress, samples }: { job: Job; progress: Progre
     <>
       <div className="columns">
         <Card title="Duration of batches">
-          <Chart series={batches} format={duration} label="Duration of batches over time" />
+          <Chart series={batches} format={duration} axis={about} label="Duration of batches over time" />
         </Card>
         {running && (
           <Card title="Rows a second" aside={<span className="muted">since this page is open</span>}>
@@ -48,7 +48,7 @@ export function Batches({ job, progress, samples }: { job: Job; progress: Progre
               <th scope="col">Sink</th>
               <th scope="col" className="right">Batch</th>
               <th scope="col" className="right">Took</th>
-              <th scope="col" className="right">Rows</th>
+              <th scope="col" className="right">Rows read</th>
               <th scope="col" className="right wide">Rows/s</th>
               <th scope="col" className="right wide">State rows</th>
               <th scope="col" className="right wide">Watermark lag</th>

@@ -24,6 +24,7 @@ export function graphNodes(job: Job, progress: Progress): GraphNode[] {
       ...given("rate", job.status === "RUNNING" ? sink?.rows_per_second : undefined),
       ...given("batchMs", job.mode === "streaming" ? sink?.duration_ms : undefined),
       ...given("share", tasks && job.status === "RUNNING" ? (sink?.completed ?? 0) / tasks : undefined),
+      reads: job.mode === "streaming" && v.kind === "sink",
       slowest: job.status === "RUNNING" && v.name === longest,
     };
   });

@@ -48,7 +48,7 @@ export function JobPage({ id, tab, who, query }: { id: string; tab: string; who:
           <Fact name="Mode" value={job.mode} />
           <Fact name="Owner" value={job.owner} />
           <Fact name="Duration" value={duration((job.ended_at ? job.ended_at * 1000 : now) - job.submitted_at * 1000)} />
-          <Fact name="Rows written" value={rows ? count(rows) : "–"} />
+          <Fact name={stream ? "Rows read" : "Rows written"} value={rows ? count(rows) : "–"} />
           <Fact name="Attempt" value={job.attempt || "–"} />
           <Fact name="Restarts" value={job.restarts} />
           <Fact name="Engine" value={job.engine_id ? <code>{job.engine_id.slice(0, 8)}</code> : "–"} />

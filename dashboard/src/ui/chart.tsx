@@ -15,7 +15,7 @@ const LEFT = 56;
 const BOTTOM = 22;
 const TOP = 8;
 
-export function Chart({ series, format, label }: { series: Series[]; format: (y: number) => string; label: string }) {
+export function Chart({ series, format, axis = format, label }: { series: Series[]; format: (y: number) => string; axis?: (y: number) => string; label: string }) {
   const box = useRef<SVGSVGElement>(null);
   const [at, setAt] = useState<number | null>(null);
   const all = series.flatMap((s) => s.points);
@@ -45,7 +45,7 @@ export function Chart({ series, format, label }: { series: Series[]; format: (y:
           <g key={m}>
             <line className="grid" x1={LEFT} x2={W - 8} y1={py(m)} y2={py(m)} />
             <text className="axis" x={LEFT - 8} y={py(m) + 4} textAnchor="end">
-              {format(m)}
+              {axis(m)}
             </text>
           </g>
         ))}

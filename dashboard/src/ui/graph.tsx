@@ -11,6 +11,8 @@ export interface GraphNode {
   inputs: string[];
   status?: string;
   rows?: number;
+  /** The rows are what it read: nobody counts what a stream writes. */
+  reads?: boolean;
   rate?: number;
   batchMs?: number;
   share?: number;
@@ -44,7 +46,7 @@ function GraphBox(props: { node: GraphNode; x: number; y: number; chosen: boolea
   const { node, x, y, onChoose } = props;
   const choose = onChoose && (() => onChoose(node.name));
   const facts = [
-    node.rows !== undefined ? `${count(node.rows)} rows` : "",
+    node.rows !== undefined ? `${count(node.rows)} rows${node.reads ? " in" : ""}` : "",
     node.rate !== undefined ? `${count(node.rate)}/s` : "",
     node.batchMs !== undefined ? duration(node.batchMs) : "",
   ].filter(Boolean);
