@@ -505,7 +505,7 @@ def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp
     assert cluster.run_graph(graph).result.failure is None
     failure = cluster.run_graph(graph).result.failure
     assert failure is not None
-    assert "has the output of another streaming query" in failure.message
+    assert "holds the output of another streaming query" in failure.message
     assert ids(tmp_path / "o") == [1]
 
 

@@ -12,10 +12,10 @@ from firesteel.errors import EnvironmentNotReadyError
 from firesteel.sandbox import landlock
 from firesteel.worker.sandboxing import sandbox_policy, say_what_holds
 
-ALL_OPEN = "code of jobs can read and write all files of this node and of all owners"
+ALL_OPEN = "user code can read and write all files of this node and of all owners"
 
 NODE_OPEN = (
-    "code of jobs can send signals to this node and ask it for its owner's token: that takes Linux 6.12 or later"
+    "user code can send signals to this node and ask it for its owner's token: Linux 6.12 or later prevents that"
 )
 
 
@@ -31,13 +31,13 @@ def configured(tmp_path: Path, kind: str) -> Configuration:
             "auto",
             0,
             "WARNING",
-            f"there is no sandbox: this kernel has no Landlock, or does not let this process use it; {ALL_OPEN}",
+            f"there is no sandbox: this kernel does not support Landlock, or does not let this process use it; {ALL_OPEN}",
         ),
         (
             "auto",
             2,
             "WARNING",
-            f"there is no sandbox: this kernel has version 2 of Landlock, and 3 is needed (Linux 6.2); {ALL_OPEN}",
+            f"there is no sandbox: this kernel has version 2 of Landlock, but 3 is needed (Linux 6.2); {ALL_OPEN}",
         ),
         ("off", 7, "WARNING", f"security.sandbox is off: {ALL_OPEN}"),
         (
@@ -72,8 +72,6 @@ def test_a_sandbox_that_was_asked_for_by_name_is_not_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     monkeypatch.setattr(landlock, "version", lambda: version)
-    with pytest.raises(
-        EnvironmentNotReadyError, match=r"security\.sandbox is landlock, and this kernel has .*; set it to"
-    ):
+    with pytest.raises(EnvironmentNotReadyError, match=r"security\.sandbox is landlock, but this kernel .*; set it to"):
         sandbox_policy(configured(tmp_path, "landlock"))
     assert sandbox_policy(configured(tmp_path, "auto")) is None

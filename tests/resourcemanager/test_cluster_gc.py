@@ -234,7 +234,7 @@ def test_command_asks_the_store(places: ClusterPlaces) -> None:
     result = run(places, "--remove")
     assert result.return_value == exit_codes.OK
     assert "1 removed." in result.output
-    assert "1 checkpoints stay" in result.output
+    assert "1 checkpoints were kept" in result.output
     assert not (places.cluster_dir / "jobs" / GONE).exists()
     assert (Path(places.checkpoints) / GONE).exists()
 

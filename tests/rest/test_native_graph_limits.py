@@ -134,7 +134,7 @@ def test_lines_of_a_yaml_text_are_named() -> None:
 
 def test_a_graph_has_a_largest_size() -> None:
     many = [SOURCE] * (MAX_VERTICES + 1)
-    assert f"a graph may have {MAX_VERTICES}" in problems_of({"name": "x", "vertices": many})[0]
+    assert f"a graph may have at most {MAX_VERTICES}" in problems_of({"name": "x", "vertices": many})[0]
     sinks = [
         {"kind": "sink", "name": f"o{i}", "input": "s", "format": "csv", "path": f"/o/{i}"} for i in range(MAX_SINKS)
     ]

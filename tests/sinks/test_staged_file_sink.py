@@ -404,3 +404,13 @@ def test_ten_thousand_local_files_commit_in_seconds(tmp_path: Path) -> None:
     assert sink.commit(1).files == 10_000
     assert time.process_time() - started < 5  # measured: 0.4 s of CPU; the bound is for busy machines
     assert len(list(tmp_path.glob("k=*/*.csv"))) == 10_000
+
+
+def test_output_below_a_file_leaves_nothing_to_clean_up(tmp_path: Path) -> None:
+    """The job that was to write there failed, and its clean-up was tried again for ever (I12)."""
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file" / "out", tmp_path / "file" / "a" / "b", tmp_path / "file"):
+        sink = StagedFileSink(str(path), JOB, VERTEX, mode=SaveMode.APPEND)
+        assert sink.abandon() is None
+        sink.cleanup()
+    assert (tmp_path / "file").read_text() == "x"

@@ -63,7 +63,7 @@ class LocalStore:
                         directories.append(entry.name)
                     else:
                         files[entry.name] = entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # also below a file there is nothing
             pass
         return files, directories
 
@@ -194,7 +194,7 @@ class LocalStore:
         for directory in sorted(directories):
             try:
                 fd = os.open(directory, os.O_RDONLY)
-            except FileNotFoundError:  # removed since, so there is no entry left to keep
+            except (FileNotFoundError, NotADirectoryError):  # removed since, so there is no entry left to keep
                 continue
             try:
                 os.fsync(fd)
@@ -226,5 +226,5 @@ def _fill(fd: int, data: bytes) -> None:
 def _ignore_missing(path: str, remove: object) -> None:
     try:
         remove(path)  # type: ignore[operator]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
