@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.resourcemanager.test_resource_manager import Desk, FakeProvider, X, leave, play, record
+from tests.support.sleeper import sleeper
 
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord
@@ -400,14 +400,14 @@ def test_engine_that_dies_in_the_middle_of_its_answer_is_silent(tmp_path: Path, 
         port=answering,
         ui_port=answering,
         ui_secret=base64.urlsafe_b64encode(b"x" * 32).decode(),
-        process=ProcessIdentity.of(os.getpid()),
     )
 
-    async def main() -> None:
+    async def main(process: ProcessIdentity) -> None:
         provider = LocalEngineProvider(EngineDirectory(tmp_path), LaunchOptions(cache_dir=tmp_path))
         try:
-            assert await provider.health(it) is EngineHealth.SILENT
+            assert await provider.health(replace(it, process=process)) is EngineHealth.SILENT
         finally:
             await provider.close()
 
-    asyncio.run(main())
+    with sleeper() as process:  # this one works, and would be found busy
+        asyncio.run(main(process))
