@@ -114,7 +114,7 @@ def test_another_grouping_key_of_the_same_type_is_refused_before_anything_starts
     with pytest.raises(InvalidRequestError) as refused:
         cluster.start_graph(parse_graph(counting(tmp_path, "user", "refused", restore={"path": place})))
     [problem] = refused.value.problems
-    assert problem.message.startswith("vertex 'counts': it cannot go on from the state")
+    assert problem.message.startswith("vertex 'counts': it cannot start from the state")
     assert "it goes by window(ts, '1 minute'), user" in problem.message
     assert "--allow-incompatible-state" in problem.message
     assert len(problem.message.splitlines()) == 1
