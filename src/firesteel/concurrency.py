@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -60,6 +61,13 @@ class OwnedTasks:
         waiting = [t for t in self._tasks if t is not me]
         if waiting:
             await asyncio.wait(waiting)
+
+
+async def surely(future: asyncio.Future[Any]) -> None:
+    """Wait until `future` is done, however often the caller is cancelled meanwhile: for what ends soon by itself."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({future})
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,6 +326,7 @@ def test_ctrl_c_while_the_engine_starts(tmp_path: Path) -> None:
         assert code == exit_codes.CANCELED, err
         assert status_of(firesteel, job_id) == "CANCELED"
         assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "data").glob("clusters/*/engines/*")), "the engine has ended with the node"
 
 
 def test_script_output_comes_while_it_runs(firesteel: Firesteel, tmp_path: Path) -> None:

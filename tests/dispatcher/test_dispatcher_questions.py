@@ -37,6 +37,28 @@ def test_running_job(tmp_path: Path) -> None:
     once(tmp_path, main)
 
 
+def test_job_needs_engines_until_it_has_ended_and_keeps_the_node_until_it_is_clean(tmp_path: Path) -> None:
+    """D10: a node that ends while a cancelled job is being cleaned up has no reason to leave an engine behind."""
+
+    async def main(cluster: Cluster) -> None:
+        job = cluster.job(1, LONG)
+        cluster.faults.clears_wait = True
+        dispatcher = await cluster.dispatcher()
+        assert not dispatcher.busy
+        assert not dispatcher.needs_engines
+        await cluster.submit(job)
+        assert dispatcher.needs_engines
+        await cluster.ask(lambda d: d.cancel_job(job.job_id))
+        await cluster.result(job.job_id)
+        assert not dispatcher.needs_engines
+        assert dispatcher.busy
+        cluster.faults.clears_wait = False
+        await cluster.clean(job.job_id)
+        assert not dispatcher.busy
+
+    once(tmp_path, main)
+
+
 def test_ended_job_is_described_alike_before_and_after_its_clean_up_and_by_the_next_leader(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job = cluster.job(1, fails=1)

@@ -33,14 +33,14 @@ class Services:
 
 @dataclass
 class Dispatcher:
-    busy: bool
+    needs_engines: bool
 
     async def close(self) -> None:
-        self.busy = False  # what it knew is forgotten: it has to be asked before
+        self.needs_engines = False  # what it knew is forgotten: it has to be asked before
 
 
 @pytest.mark.parametrize(
-    ("state", "busy", "alone", "ends"),
+    ("state", "unfinished", "alone", "ends"),
     [
         (LeaderProcessState.RUNNING, False, True, True),
         (LeaderProcessState.RUNNING, True, True, False),
@@ -51,7 +51,7 @@ class Dispatcher:
     ids=["nothing to do", "a job is left", "another node is here", "leadership goes on elsewhere", "not recovered yet"],
 )
 def test_engines_are_ended_with_the_last_node_when_no_job_is_left(
-    state: LeaderProcessState, busy: bool, alone: bool | None, ends: bool
+    state: LeaderProcessState, unfinished: bool, alone: bool | None, ends: bool
 ) -> None:
     async def scene() -> list[str]:
         services = Services()
@@ -63,7 +63,7 @@ def test_engines_are_ended_with_the_last_node_when_no_job_is_left(
             Epoch(1), unused, on_fenced=lambda _: None, on_fatal=lambda _: None, on_shut_down=lambda: None
         )
         process._services = cast("Any", services)
-        process._dispatcher = cast("Any", Dispatcher(busy))
+        process._dispatcher = cast("Any", Dispatcher(unfinished))
         process.state = state
 
         async def told() -> bool:

@@ -210,6 +210,11 @@ class JobTable:
         """The ids of those jobs."""
         return iter(self._entries)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a job has no result yet. The clean-up of one that has a result needs no engine."""
+        return any(not isinstance(entry, Ending) for entry in self._entries.values())
+
     def live(self) -> list[JobManagerRunner]:
         return [entry.runner for entry in self._entries.values() if isinstance(entry, Live)]
 

@@ -105,10 +105,10 @@ class DispatcherLeaderProcess:
             self._on_fatal(error)
 
     async def close(self, alone: Callable[[], Awaitable[bool]] | None = None) -> None:
-        """Stop acting. Jobs stay as they are, and so do engines, unless there is no job and we are `alone`."""
+        """Stop acting. Jobs stay as they are, and so do engines, unless every job has ended and we are `alone`."""
         # One that has not recovered does not know yet which jobs there are.
         serving = self.state is LeaderProcessState.RUNNING
-        idle = serving and self._dispatcher is not None and not self._dispatcher.busy
+        idle = serving and self._dispatcher is not None and not self._dispatcher.needs_engines
         self.state = LeaderProcessState.STOPPED
         if self._services is not None:
             self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on

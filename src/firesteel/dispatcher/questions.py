@@ -102,6 +102,11 @@ class JobQuestions:
         """Whether there is a job that has not ended, or is not cleaned up."""
         return len(self._table) > 0
 
+    @property
+    def needs_engines(self) -> bool:
+        """Whether there is a job that runs or may run on an engine: one that has not ended."""
+        return self._table.unfinished
+
 
 def unknown(job_id: JobID) -> JobNotFoundError:
     return JobNotFoundError(f"no job {job_id} is known here")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from firesteel.concurrency import surely
 from firesteel.engines import launcher
 from firesteel.engines.java import find_java
 from firesteel.engines.launcher import LaunchOptions
@@ -93,7 +94,7 @@ class LocalEngineProvider:
         except asyncio.CancelledError:
             abandoned.set()
             # A process that is just being started is waited for: none appears after the call has ended.
-            await asyncio.wait({launching})
+            await surely(launching)
             launching.exception()
             raise
         return record
