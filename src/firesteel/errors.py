@@ -48,6 +48,7 @@
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     ├── OutputError                an output cannot be written; names the vertex and the path
     └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
+        └── SupersededError        an attempt that was given up came back; it has written nothing since
 
 Domain errors know nothing of HTTP or exit codes; the doors (cli, rest) map them.
 """
@@ -250,3 +251,7 @@ class ServiceStartError(FiresteelError):
 
 class CommitConflictError(FiresteelError):
     """A sink's commit record does not fit what this job is about to commit."""
+
+
+class SupersededError(CommitConflictError):
+    """A later attempt of the job has taken over an output or a checkpoint, or the job has ended."""

@@ -194,6 +194,7 @@ def sink_of(
     *,
     job_id: JobID = JOB,
     vertex: str = VERTEX,
+    given_up: int = 0,
     cls: type[StagedFileSink] = StagedFileSink,
 ) -> StagedFileSink:
     return cls(
@@ -202,6 +203,7 @@ def sink_of(
         vertex,
         mode=SaveMode.OVERWRITE if mode == "dynamic" else SaveMode(mode),
         dynamic_partitions=mode == "dynamic",
+        given_up=given_up,
         store=world.store(),
     )
 

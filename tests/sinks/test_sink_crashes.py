@@ -349,7 +349,7 @@ def _done_before_the_move(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_to_move_again(patch: pytest.MonkeyPatch) -> None:
     """Roll forward as if a record meant that its files are in place."""
-    patch.setattr(StagedFileSink, "_finish", lambda self, record: record.committed)
+    patch.setattr(StagedFileSink, "_finish", lambda self, record, attempt=None: record.committed)
 
 
 def _abandon_without_a_decision(patch: pytest.MonkeyPatch) -> None:

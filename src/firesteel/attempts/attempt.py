@@ -78,6 +78,8 @@ class AttemptSpec:
     restricted: bool = False
     """The submitter is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
     owner: str = ""
+    given_up: int = 0
+    """The last attempt of the job that was given up without being seen to end, and may wake up again; 0 for none."""
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     """A secret of this attempt alone: its names on its engine are derived from it (S41)."""
 
@@ -103,6 +105,7 @@ class AttemptSpec:
             "host": self.host,
             "restricted": self.restricted,
             "owner": self.owner,
+            "given_up": self.given_up,
             "secret": self.secret,
         }
 
@@ -119,6 +122,7 @@ class AttemptSpec:
             host=data.get("host", ""),
             restricted=data.get("restricted", False),
             owner=data["owner"],
+            given_up=data.get("given_up", 0),
             secret=data["secret"],
         )
 

@@ -30,7 +30,7 @@ def run(
     rows: dict[str, int] = {}
     written: list[tuple[Sink, StagedFileSink]] = []
     log.emit("phase", phase="running")
-    sinks = [(sink, staged(sink, spec.attempt.job_id)) for sink in spec.graph.sinks]
+    sinks = [(sink, staged(sink, spec.attempt.job_id, given_up=spec.given_up)) for sink in spec.graph.sinks]
     # All of them before Spark works for the first: one that must not be written to is known at once.
     number = spec.attempt.number
     begun = {s.name: opened(s, partial(files.begin, number)) for s, files in sinks if files is not None}

@@ -113,7 +113,7 @@ def _clean_up(args: Mapping[str, Any]) -> str:
     graph = JobGraph.model_validate(args["graph"])
     left = [
         f"'{sink}': {error}"
-        for sink, error in clear(graph, args["job_id"], finished=args["finished"])
+        for sink, error in clear(graph, args["job_id"], finished=args["finished"], given_up=args.get("given_up", 0))
         # Where its owner may not write, no attempt has left anything.
         if not (args["confined"] and isinstance(error, PermissionError))
     ]

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError, QueryStoppedError
+from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError, QueryStoppedError, SupersededError
 from firesteel.failure import Failure, FailureKind
 from firesteel.spark_connect.operation import error_class
 
@@ -63,7 +63,7 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             return Failure(FailureKind.OUTPUT, text, error.vertex)
         case EngineLostError():
             return Failure(FailureKind.ENGINE_LOST, text)
-        case QueryStoppedError():
+        case QueryStoppedError() | SupersededError():
             return Failure(FailureKind.KILLED, text, vertex)
         case SystemExit():
             code = error.code if isinstance(error.code, int) else 1

@@ -26,6 +26,9 @@ class Deployment:
     owner: str = ""
     restricted: bool = False
     """Whether the job's submitter is not an admin."""
+    given_up: int = 0
+    """The last attempt of the job that was given up without being seen to end (its host is lost, or out of reach): it may
+    wake up, and must not be able to commit. 0 when each was seen to end."""
 
 
 class Presence(StrEnum):

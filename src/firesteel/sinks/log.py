@@ -3,12 +3,19 @@
     <target>/_firesteel/<job id>-<vertex>/
         attempt-<n>.begun     attempt n may write; without it no commit of attempt n may be decided
         attempt-<n>/          Spark writes here
+        given-up              an earlier attempt was given up, not seen to end: it may still wake up somewhere
         commit.json           the decision; made exclusively, never changed
         done                  the decision is carried out
+    <target>/_firesteel/<job id>-<vertex>.over
+                              the job has ended, and an attempt that was given up must not begin any more
 
 Order is everything: `begun` before Spark, `commit.json` before the first move, all moves before the first removal,
 `done` last. The directory is removed in the order begun, staging, commit.json, done: a process that still finds a
 record finds its `done` too, and one that writes a record too late finds no `begun` and takes the record back.
+
+The highest `begun` is the claim: an attempt below it neither begins nor decides. An attempt writes its own `begun`
+before it looks for others, and `over` is written before the clean-up looks for those that have begun. So of two that
+meet, at least one sees the other.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from __future__ import annotations
 import logging
 import re
 
-from firesteel.errors import CommitConflictError
+from firesteel.errors import CommitConflictError, SupersededError
 from firesteel.fs.store import FileStore, Move, PathKind, lost
 from firesteel.sinks.plan import SUCCESS, emptied_directories
 from firesteel.sinks.record import CommitRecord, CommitSummary, Decision, decode, decode_done, encode, encode_done
@@ -27,7 +34,11 @@ PRIVATE = "_firesteel"
 _RECORD = "commit.json"
 _DONE = "done"
 _BEGUN = ".begun"
+_GIVEN_UP = "given-up"
+OVER = ".over"
+"""The end of the name that is left behind where an attempt may wake up after the job has ended."""
 _ATTEMPT = re.compile(r"attempt-\d+")
+_CLAIM = re.compile(r"attempt-(\d+)\.begun")
 
 
 class CommitLog:
@@ -42,9 +53,43 @@ class CommitLog:
     def staging(self, attempt: int) -> str:
         return f"{self.directory}/attempt-{attempt}"
 
-    def begin(self, attempt: int) -> None:
+    def begin(self, attempt: int, *, after_given_up: bool = False) -> None:
+        """Claim the sink for `attempt`. `after_given_up`: an earlier one may still wake up.
+
+        Raises:
+            SupersededError: a later attempt has claimed it, or the job is over.
+        """
         self._store.make_directory(self.directory)
+        if after_given_up:
+            self._store.write(f"{self.directory}/{_GIVEN_UP}", b"")
         self._store.write(self._begun(attempt), b"")
+        self.check_claim(attempt)
+
+    def check_claim(self, attempt: int) -> None:
+        """Raise SupersededError when `attempt` may no longer commit."""
+        claims = [int(m[1]) for n in self._store.names(self.directory) if (m := _CLAIM.fullmatch(n))]
+        if (latest := max(claims, default=attempt)) > attempt:
+            raise self.superseded(attempt, latest)
+        if self._store.kind(f"{self.directory}{OVER}") is not None:
+            self.discard(attempt)
+            raise SupersededError(
+                f"attempt {attempt} was given up and its job has ended since: it has written nothing to {self._target} — "
+                "check the job's recorded result"
+            )
+
+    def superseded(self, attempt: int, by: int) -> SupersededError:
+        """The error of an attempt that comes too late; what it has staged is removed."""
+        self.discard(attempt)
+        return SupersededError(
+            f"attempt {attempt} was given up and attempt {by} has taken over: attempt {attempt} has written nothing to "
+            f"{self._target}"
+        )
+
+    def discard(self, attempt: int) -> None:
+        """Remove what an attempt has staged that will never be decided on."""
+        self._store.remove([self._begun(attempt)])
+        self._store.remove_tree(self.staging(attempt))
+        self._store.remove_empty([self.directory, f"{self._target}/{PRIVATE}"])
 
     def has_begun(self, attempt: int) -> bool:
         return self._store.kind(self._begun(attempt)) is PathKind.FILE
@@ -147,9 +192,16 @@ class CommitLog:
         self._store.remove([f"{self._target}/{path}" for path in record.remove])
         self._store.remove_empty([f"{self._target}/{d}" for d in emptied_directories(record.remove)])
 
-    def remove(self) -> None:
-        """Remove the directory, and its parent when this was the last one. The order is part of the protocol."""
+    def remove(self, *, after_given_up: bool = False) -> None:
+        """Remove the directory, and its parent when this was the last one. The order is part of the protocol.
+
+        When an attempt was given up, a note stays that the job is over.
+        """
         names = self._store.names(self.directory)
+        if after_given_up or _GIVEN_UP in names:
+            self._store.make_directory(f"{self._target}/{PRIVATE}")
+            self._store.write(f"{self.directory}{OVER}", b"")
+            names = self._store.names(self.directory)  # one that has begun before it could see this note
         self._store.remove([f"{self.directory}/{n}" for n in names if n.endswith(_BEGUN)])
         for name in names:
             if _ATTEMPT.fullmatch(name):

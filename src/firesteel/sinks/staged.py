@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem
+from firesteel.errors import CommitConflictError, InvalidPipelineError, Problem, SupersededError
 from firesteel.fs.store import FileStore, PathKind, locate, open_store
 from firesteel.jobgraph.model import NAME_PATTERN, SaveMode
 from firesteel.sinks import plan
-from firesteel.sinks.log import PRIVATE, CommitLog
+from firesteel.sinks.log import OVER, PRIVATE, CommitLog
 from firesteel.sinks.record import CommitRecord, CommitSummary, Decision
 from firesteel.types import JobID, parse_job_id
 
@@ -52,6 +52,7 @@ class StagedFileSink:
         *,
         mode: SaveMode,
         dynamic_partitions: bool = False,
+        given_up: int = 0,
         storage_options: Mapping[str, Any] | None = None,
         store: FileStore | None = None,
     ) -> None:
@@ -61,6 +62,7 @@ class StagedFileSink:
             mode: What happens to rows that others wrote there: APPEND leaves them, OVERWRITE replaces those that are
                 there at the time of the commit, ERROR refuses to write if there are any, IGNORE then writes nothing.
             dynamic_partitions: With OVERWRITE: replace rows only in the partitions that get new ones.
+            given_up: The last attempt of the job that was given up without being seen to end; 0 when there is none.
             storage_options: Options for fsspec, see `locate`.
             store: The file store to use instead of the one that `path` names.
         """
@@ -72,6 +74,7 @@ class StagedFileSink:
         self._job_id = job_id
         self._mode = mode
         self._dynamic = dynamic_partitions
+        self._given_up = given_up
         location = locate(path, vertex, storage_options or {})
         self._target = location.root
         self._store = store or open_store(location)
@@ -87,8 +90,9 @@ class StagedFileSink:
         Raises:
             InvalidPipelineError: the target is a file, or it has rows of others and the mode is ERROR.
             CommitConflictError: the job was abandoned, or its record cannot be read.
+            SupersededError: a later attempt has begun, or the job has ended.
         """
-        if self._settle() is not None:
+        if self._settle(attempt) is not None:
             return Begin.ALREADY_COMMITTED
         if self._store.kind(self._target) is PathKind.FILE:
             fix = "give a directory; Spark writes one file per partition into it"
@@ -99,7 +103,7 @@ class StagedFileSink:
                 if self._mode is SaveMode.IGNORE:
                     return Begin.IGNORED
                 raise self._in_use()
-        self._log.begin(attempt)
+        self._log.begin(attempt, after_given_up=self._given_up > 0)
         return Begin.RUN
 
     def commit(self, attempt: int) -> CommitSummary:
@@ -111,21 +115,26 @@ class StagedFileSink:
         Raises:
             InvalidPipelineError: the mode is ERROR, and others have put rows there since `begin`.
             CommitConflictError: Spark's write is not complete, the job is over, or a record cannot be applied.
+            SupersededError: a later attempt has taken over. Nothing of this one will be seen.
         """
-        settled = self._settle()
+        settled = self._settle(attempt)
         if settled is not None:
             return settled
         if not self._log.has_begun(attempt):
-            raise CommitConflictError(
-                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and was cleaned up "
-                f"— call begin({attempt}) before Spark writes"
+            self._log.discard(attempt)
+            raise SupersededError(
+                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and was cleaned up: "
+                f"nothing was committed — call begin({attempt}) before Spark writes"
             )
         record = self._plan(attempt)
+        self._log.check_claim(attempt)
+        # An attempt that stops here, and wakes up when a later one has begun, may still decide first: then the later one
+        # finishes this decision instead of making its own.
         decided = self._log.decide(record)
         if decided is record and not self._log.has_begun(attempt):
             # The job was committed and cleaned up by others while we planned; our record came after the end.
             self._log.withdraw()
-        return self._finish(decided)
+        return self._finish(decided, attempt)
 
     def abandon(self) -> CommitSummary | None:
         """Abandon the sink. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.
@@ -133,11 +142,11 @@ class StagedFileSink:
         Otherwise the sink is closed first (a late `commit` of any attempt fails), then its staged files are removed.
         """
         if self._log.done() is None and self._is_leftover():
-            self._log.remove()
+            self._remove()
             return None
         settled = self._settle_or_abandon()
         if settled is None:
-            self._log.remove()
+            self._remove()
         return settled
 
     def cleanup(self) -> None:
@@ -146,20 +155,30 @@ class StagedFileSink:
         May be repeated. A commit that is decided and not carried out is carried out first.
         """
         if self.abandon() is not None:
-            self._log.remove()
+            self._remove()
 
-    def _settle(self) -> CommitSummary | None:
-        """Finish a commit that is decided; None when there is none."""
+    def _remove(self) -> None:
+        self._log.remove(after_given_up=self._given_up > 0)
+
+    def _settle(self, attempt: int | None = None) -> CommitSummary | None:
+        """Finish a commit that is decided; None when there is none. `attempt`: who asks, if it is one."""
         done = self._log.done()
         if done is not None:
+            self._check_turn(done.attempt, attempt)
             return done
         record = self._log.record()
-        return None if record is None else self._finish(record)
+        return None if record is None else self._finish(record, attempt)
 
-    def _finish(self, record: CommitRecord) -> CommitSummary:
+    def _finish(self, record: CommitRecord, attempt: int | None = None) -> CommitSummary:
         if record.decision is Decision.ABANDON:
             raise CommitConflictError(f"sink '{self._vertex}' of job {self._job_id} was abandoned — submit a new job")
+        self._check_turn(record.attempt, attempt)
         return self._log.apply(record)
+
+    def _check_turn(self, decided: int, attempt: int | None) -> None:
+        """An attempt finishes decisions of earlier ones. It has no part in those of later ones, and is told so."""
+        if attempt is not None and decided > attempt:
+            raise self._log.superseded(attempt, decided)
 
     def _is_leftover(self) -> bool:
         """Whether no decision can be made here any more: there is nothing, or a clean-up was interrupted."""
@@ -220,7 +239,7 @@ class StagedFileSink:
         any_open = False
         for name in self._store.names(f"{self._target}/{PRIVATE}"):
             log = CommitLog(self._store, self._target, name)
-            if name == self._log.name or log.done() is not None:
+            if name == self._log.name or name.endswith(OVER) or log.done() is not None:
                 continue
             try:
                 record = log.record()

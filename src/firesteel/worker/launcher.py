@@ -96,6 +96,7 @@ class AttemptLauncher:
             host=str(self._here),
             restricted=deployment.restricted,
             owner=deployment.owner,
+            given_up=deployment.given_up,
         )
 
     @property
