@@ -19,7 +19,7 @@ HEAD = """\
 
     firesteel COMMAND [OPTIONS] [ARGUMENTS]
 
-`firesteel --version` prints the version. `firesteel -h` and `firesteel COMMAND -h` print help.
+`firesteel -v` prints the version. `firesteel -h` and `firesteel COMMAND -h` print help.
 
 ## Options of every command
 

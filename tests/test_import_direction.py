@@ -143,6 +143,7 @@ ALLOWED: dict[str, set[str]] = {
         "__init__",
     },
     "client": BASE | {"config", "layout", "jobgraph", "blob"},
+    "deployment": BASE | {"config", "layout", "jobgraph", "ha", "client"},
     "entrypoint": BASE
     | {
         "config",
@@ -189,6 +190,7 @@ ALLOWED: dict[str, set[str]] = {
         "resourcemanager",
         "doctor",
         "client",
+        "deployment",
         "notebook",
         "rest",
         "savepoint",

@@ -151,7 +151,6 @@ def test_something_else_answers(command: Command, fake: FakeCluster, node: Node)
 @pytest.mark.parametrize(
     "args",
     [
-        ["nonsense"],
         ["status"],
         ["list", "--nonsense"],
         ["logs", ONE, "-f", "--attempt", "1"],
@@ -173,7 +172,7 @@ def test_something_else_answers(command: Command, fake: FakeCluster, node: Node)
 def test_wrong_command_lines_end_before_any_cluster_is_woken_up(
     command: Command, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
-    monkeypatch.setattr("firesteel.cli.connection.awake", lambda _: pytest.fail("woken up"))
+    monkeypatch.setattr("firesteel.deployment.local.awake", lambda _: pytest.fail("woken up"))
     said = command(*args)
     assert (said.code, said.out) == (exit_codes.USAGE, "")
     assert "Usage: firesteel" in said.err
@@ -186,7 +185,7 @@ def test_cluster_is_woken_up_only_when_none_is_awake(command: Command, monkeypat
     def wake(_: object) -> None:
         raise AwakeError
 
-    monkeypatch.setattr("firesteel.cli.connection.awake", wake)
+    monkeypatch.setattr("firesteel.deployment.local.awake", wake)
     with pytest.raises(AwakeError):
         command("list")
 

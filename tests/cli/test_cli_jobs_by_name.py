@@ -175,9 +175,9 @@ def test_attached_run_asks_for_nothing_that_its_final_event_says(
 @pytest.mark.parametrize(("word", "meant"), [("rnu", "run"), ("statsu", "status"), ("cancle", "cancel")])
 def test_command_that_does_not_exist_has_a_suggestion(command: Command, word: str, meant: str) -> None:
     answer = command(word, "x.yaml")
-    assert answer.code == exit_codes.USAGE
-    assert f"No such command '{word}'. Did you mean '{meant}'?" in answer.err
-    assert "Did you mean 'start'?" in command("cluster", "strat").err
+    assert answer.code == exit_codes.FAILED
+    assert f"\"{word}\" is not a valid action. Did you mean '{meant}'?" in answer.err
+    assert "No such command 'strat'. Did you mean 'start'?" in command("cluster", "strat").err
     assert "Did you mean" not in command("xylophone").err
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.cli.local_cluster import awake, start_node
 from firesteel.cli.options import Given
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import LocalCluster, find_local
 from firesteel.config import load_configuration
+from firesteel.deployment.local_nodes import awake, start_node
 from firesteel.errors import FiresteelError, InvalidConfigError
 from firesteel.processes import end
 

@@ -13,24 +13,25 @@ from rich.console import Console
 from rich.text import Text
 
 from firesteel.cli import exit_codes
-from firesteel.cli.command_line import address_option, addressed, json_option
-from firesteel.cli.connection import is_awake
-from firesteel.cli.local_cluster import node_log
+from firesteel.cli.command_line import cluster_options, effective, json_option
+from firesteel.cli.connection import is_awake, retrieved
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, count, echo_json, moment, new_table, plain, print_facts, span, status_text
 from firesteel.client.cluster import ClusterClient
-from firesteel.client.discovery import connect, find_nodes, rest_file
+from firesteel.client.discovery import find_nodes, rest_file
 from firesteel.client.model import ClusterOverview, ClusterStatus, EngineInfo, Queue
+from firesteel.deployment.local_nodes import node_log
 from firesteel.status import JobStatus
 
 
 @click.command()
 @json_option
-@address_option
+@cluster_options
 @configured
-def status(given: Given, address: str | None, as_json: bool) -> int:
+def status(given: Given, line: ClusterOptions, as_json: bool) -> int:
     """Show which node leads, which one answers, the engines, and how many jobs are in each state."""
-    given = addressed(given, address)
+    given = effective(given, line)
     if not is_awake(given):
         if as_json:
             echo_json({"running": False, "cluster_id": given.configuration.high_availability.cluster_id})
@@ -38,7 +39,7 @@ def status(given: Given, address: str | None, as_json: bool) -> int:
             where = f"cluster {given.configuration.high_availability.cluster_id}, data directory {given.configuration.data.dir}"
             click.echo(f"No cluster is running here ({where}). Commands wake one up when they need it.")
         return exit_codes.OK
-    with connect(given.configuration) as client:
+    with retrieved(given) as client:
         told = client.cluster_status()
         if told.degraded:
             return _degraded(client.addresses[0], told, as_json)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from firesteel.cli.connection import Connection, address_option, addressed, is_awake, open_connection
+from firesteel.cli.connection import cluster_options, is_awake, open_connection, retrieved
+from firesteel.cli.custom_command_lines import ClusterOptions, effective
 from firesteel.cli.options import Given, configured, json_option, split_definitions
-from firesteel.client.discovery import connect
 from firesteel.config import load_configuration
 from firesteel.errors import FiresteelError
 
-__all__ = ["CheckedCommand", "address_option", "addressed", "attached", "complete_jobs", "job_argument", "json_option"]
+__all__ = ["CheckedCommand", "attached", "cluster_options", "complete_jobs", "effective", "job_argument", "json_option"]
 
 _MOST_COMPLETIONS = 100
 _COMPLETION_SECONDS = "1 s"
@@ -43,25 +42,14 @@ def attached(function: Callable[..., Any]) -> Callable[..., Any]:
     The settings that a cluster was started with matter to commands that run something, not to those that only look.
     """
 
-    @address_option
+    @cluster_options
     @configured
     @functools.wraps(function)
-    def wrapper(given: Given, address: str | None, **rest: Any) -> Any:
-        with _attach(given, address) as cluster:
+    def wrapper(given: Given, line: ClusterOptions, **rest: Any) -> Any:
+        with open_connection(effective(given, line), as_it_is=True) as cluster:
             return function(cluster=cluster, **rest)
 
     return wrapper
-
-
-@contextlib.contextmanager
-def _attach(given: Given, address: str | None) -> Iterator[Connection]:
-    given = addressed(given, address)
-    if given.configuration.client.addresses or not is_awake(given):
-        with open_connection(given) as cluster:
-            yield cluster
-    else:
-        with connect(given.configuration) as client:
-            yield Connection(given, client, local=True)
 
 
 def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -71,10 +59,10 @@ def complete_jobs(context: click.Context, _parameter: click.Parameter, incomplet
         options["client.timeout"] = _COMPLETION_SECONDS
         file: Path | None = context.params.get("config_file")
         given = Given(load_configuration(file=file, overrides=options), options, variables, file)
-        given = addressed(given, context.params.get("address"))
+        given = effective(given, ClusterOptions(context.params.get("cluster_target"), context.params.get("address")))
         if not is_awake(given):
             return []
-        with connect(given.configuration) as client:
+        with retrieved(given) as client:
             jobs = [j for j in client.jobs() if j.job_id.startswith(incomplete.lower())]
     except (FiresteelError, click.ClickException, OSError):
         return []

@@ -11,14 +11,17 @@ from typing import Any
 
 import click
 
-from firesteel.cli.local_cluster import awake
+from firesteel.cli.custom_command_lines import ClusterOptions, effective
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import printable
 from firesteel.client.cluster import ClusterClient
-from firesteel.client.discovery import connect, find_local
+from firesteel.client.errors import ClusterUnreachableError
 from firesteel.client.job import JobClient
 from firesteel.client.model import JobSummary
-from firesteel.config import load_configuration
+from firesteel.deployment.descriptors import ClusterSpecification
+from firesteel.deployment.loader import ClusterClientServiceLoader
+from firesteel.deployment.local import LOCAL
+from firesteel.deployment.standalone import REMOTE
 from firesteel.errors import JobNotFoundError
 from firesteel.types import JobID, is_job_id
 
@@ -38,7 +41,13 @@ class Connection:
 
     @property
     def option(self) -> str:
-        """The option with which a command that we suggest reaches the same cluster: ` -m ADDRESS`, or nothing."""
+        """The options with which a command that we suggest reaches the same cluster: ` -m ADDRESS`, or nothing."""
+        if self.given.overrides.get("execution.target", LOCAL) not in (LOCAL, REMOTE):
+            configuration = self.given.configuration
+            return (
+                f" -t {configuration.execution.target}"
+                f" -Dhigh-availability.cluster-id={configuration.high_availability.cluster_id}"
+            )
         given = self.given.overrides.get("client.addresses", "")
         return f" -m {','.join(a.removeprefix('http://') for a in given.split())}" if given else ""
 
@@ -67,52 +76,94 @@ def choose(text: str, jobs: Sequence[JobSummary]) -> JobID:
     raise JobNotFoundError(f"no such job: '{text}'; {hint}")
 
 
-address_option = click.option(
-    "-m",
-    "--jobmanager",
-    "address",
-    metavar="ADDRESS",
-    help="Cluster to talk to: host:port or a URL; separate several with commas.",
-)
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `-t` and `-m`; it receives `line`, a ClusterOptions."""
+
+    @click.option(
+        "-t",
+        "--target",
+        "cluster_target",
+        metavar="TARGET",
+        help="Kind of cluster: local, remote, standalone-application; the same as -Dexecution.target.",
+    )
+    @click.option(
+        "-m",
+        "--jobmanager",
+        "address",
+        metavar="ADDRESS",
+        help="Cluster to talk to: host:port or a URL; separate several with commas.",
+    )
+    @functools.wraps(function)
+    def wrapper(cluster_target: str | None, address: str | None, **rest: Any) -> Any:
+        return function(line=ClusterOptions(cluster_target, address), **rest)
+
+    return wrapper
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `-m`, `-D` and `--config`; it receives `cluster`, a Connection.
+    """Give a command `-t`, `-m`, `-D` and `--config`; it receives `cluster`, a Connection.
 
-    Without `-m` and without `client.addresses` it is the cluster of this machine, which is woken up if need be.
+    Without any of them it is the cluster of this machine, which is woken up if need be.
     """
 
-    @address_option
+    @cluster_options
     @configured
     @functools.wraps(function)
-    def wrapper(given: Given, address: str | None, **rest: Any) -> Any:
-        with open_connection(given, address) as cluster:
+    def wrapper(given: Given, line: ClusterOptions, **rest: Any) -> Any:
+        with open_connection(effective(given, line)) as cluster:
             return function(cluster=cluster, **rest)
 
     return wrapper
 
 
 @contextlib.contextmanager
-def open_connection(given: Given, address: str | None = None) -> Iterator[Connection]:
-    given = addressed(given, address)
-    local = not given.configuration.client.addresses
-    if local:
-        awake(given)
-    with connect(given.configuration) as client:
-        yield Connection(given, client, local)
+def open_connection(given: Given, *, as_it_is: bool = False) -> Iterator[Connection]:
+    """Connect to the cluster that the configuration means, which is deployed if need be.
+
+    Args:
+        as_it_is: One that runs will do whatever its settings are: they matter to commands that run something.
+    """
+    given = effective(given)
+    factory = ClusterClientServiceLoader().factory_for(given.configuration)
+    descriptor = factory.descriptor(given)
+    cluster_id = None if factory.deploys_sessions and not as_it_is else factory.cluster_id(given.configuration)
+    if cluster_id is not None:
+        provider = descriptor.retrieve(cluster_id)
+    elif factory.deploys_sessions:
+        provider = descriptor.deploy_session(ClusterSpecification.of(given.configuration))
+    else:
+        raise ClusterUnreachableError(absence(given))
+    with provider.connect() as client:
+        yield Connection(given, client, provider.shares_files)
+
+
+def absence(given: Given) -> str:
+    """What is said when a cluster has to be there, and is not."""
+    configuration = given.configuration
+    where = f"cluster {configuration.high_availability.cluster_id}, data directory {configuration.data.dir}"
+    if configuration.execution.target == REMOTE:
+        return "the target 'remote' needs the address of a node: give it with -m or client.addresses"
+    if configuration.execution.target == LOCAL:
+        return "no cluster is running here; give the address of another one with -m"
+    return (
+        f"no cluster of the target '{configuration.execution.target}' is running ({where}); "
+        "name it with -Dhigh-availability.cluster-id"
+    )
+
+
+@contextlib.contextmanager
+def retrieved(given: Given) -> Iterator[ClusterClient]:
+    """A client of the cluster that the configuration means; nothing is deployed. Raises ClusterUnreachableError."""
+    given = effective(given)
+    factory = ClusterClientServiceLoader().factory_for(given.configuration)
+    cluster_id = factory.cluster_id(given.configuration)
+    if cluster_id is None:
+        raise ClusterUnreachableError(absence(given))
+    with factory.descriptor(given).retrieve(cluster_id).connect() as client:
+        yield client
 
 
 def is_awake(given: Given) -> bool:
-    return bool(given.configuration.client.addresses) or find_local(given.configuration) is not None
-
-
-def addressed(given: Given, text: str | None) -> Given:
-    """Let `-m`, if given, override every other address: `host:port` as Flink's users write it, or URLs."""
-    if text is None:
-        return given
-    tls = given.configuration.security.ssl_enabled or given.configuration.client.ca is not None
-    words = [w.strip() for w in text.split(",") if w.strip()]
-    urls = [w if "://" in w else f"{'https' if tls else 'http'}://{w}" for w in words]
-    overrides = {**given.overrides, "client.addresses": " ".join(urls)}
-    configuration = load_configuration(file=given.config_file, overrides=overrides)
-    return Given(configuration, overrides, given.variables, given.config_file)
+    """Whether the cluster that the configuration means is there, as far as that can be told without asking it."""
+    given = effective(given)
+    return ClusterClientServiceLoader().factory_for(given.configuration).cluster_id(given.configuration) is not None

@@ -7,12 +7,11 @@ import dataclasses
 import click
 
 from firesteel.cli import exit_codes
-from firesteel.cli.command_line import address_option, addressed, json_option
-from firesteel.cli.connection import is_awake
+from firesteel.cli.command_line import cluster_options, effective, json_option
+from firesteel.cli.connection import retrieved
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import echo_json
-from firesteel.client.discovery import connect
-from firesteel.client.errors import ClusterUnreachableError
 from firesteel.client.handover import HAND_OVER_SECONDS
 
 
@@ -31,18 +30,16 @@ from firesteel.client.handover import HAND_OVER_SECONDS
     help="Proceed even when there is no other node; if none takes over, the same one leads again.",
 )
 @json_option
-@address_option
+@cluster_options
 @configured
-def handover(given: Given, address: str | None, timeout: float, force: bool, as_json: bool) -> int:
+def handover(given: Given, line: ClusterOptions, timeout: float, force: bool, as_json: bool) -> int:
     """Hand leadership over to another node, for example before the leader's machine is taken down.
 
     Jobs keep running, and requests that arrive meanwhile wait a moment. The old leader stays up and forwards requests
     to the new one.
     """
-    given = addressed(given, address)
-    if not is_awake(given):
-        raise ClusterUnreachableError("no cluster is running here; give the address of another one with -m")
-    with connect(given.configuration) as client:
+    given = effective(given, line)
+    with retrieved(given) as client:
         done = client.hand_over(force=force, timeout=timeout)
     if as_json:
         echo_json(dataclasses.asdict(done))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -68,7 +69,45 @@ class _Closed(Exception):  # noqa: N818 - not an error: the reader of our output
     """Click would end the process with 1 for a BrokenPipeError."""
 
 
-class _Commands(LazyGroup):
+class NoActionError(click.UsageError):
+    """What is answered, in Flink's words, when the first word is missing or names no action."""
+
+    exit_code = exit_codes.FAILED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.message, file=file, err=True)
+
+
+class CliFrontend(LazyGroup):
+    """The action first; then its options, the command lines that say which cluster is meant, and the configuration.
+
+    `custom_command_lines` finds the target, `deployment` the factory for it.
+    """
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args and not context.resilient_parsing:
+            click.echo(context.get_help())
+            raise NoActionError("Please specify an action.", context)
+        return super().parse_args(context, args)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._table:
+            valid = ", ".join(f'"{name}"' for name in self._table)
+            near = difflib.get_close_matches(args[0], self._table, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            lines = [
+                f'"{args[0]}" is not a valid action.{hint}',
+                "",
+                f"Valid actions are {valid}.",
+                "",
+                "Specify the version option (-v or --version) to print the version.",
+                "Specify the help option (-h or --help) to get help on the command.",
+            ]
+            raise NoActionError("\n".join(lines), context)
+        return super().resolve_command(context, args)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
@@ -76,8 +115,8 @@ class _Commands(LazyGroup):
             raise _Closed from None
 
 
-@click.group(cls=_Commands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="firesteel")
+@click.group(cls=CliFrontend, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-v", "--version", prog_name="firesteel", message="Version: %(version)s")
 def cli() -> None:
     """Firesteel: a job control plane for Apache Spark."""
 
@@ -90,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = error.exit_code
     except click.ClickException as error:
         error.show()
-        code = exit_codes.USAGE
+        code = exit_codes.FAILED if isinstance(error, NoActionError) else exit_codes.USAGE
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = exit_codes.CANCELED
     except (_Closed, BrokenPipeError):

@@ -7,12 +7,12 @@ import click
 from firesteel.cli import exit_codes
 from firesteel.cli.command_line import json_option
 from firesteel.cli.lazy import LazyGroup
-from firesteel.cli.local_cluster import check_settings, node_log, one_at_a_time, start_node
 from firesteel.cli.nodes import become_node
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import echo_json
 from firesteel.client.discovery import find_nodes, rest_file
 from firesteel.config.high_availability import HaType
+from firesteel.deployment.local_nodes import check_settings, node_log, one_at_a_time, start_node
 from firesteel.errors import FiresteelError
 
 COMMANDS = {"start": ("firesteel.cli.node", "start", "Start one more node of the cluster.")}

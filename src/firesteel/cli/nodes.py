@@ -15,16 +15,17 @@ from urllib.parse import urlsplit
 import click
 
 from firesteel.cli import exit_codes
-from firesteel.cli.command_line import CheckedCommand, address_option, addressed, json_option
-from firesteel.cli.connection import is_awake
-from firesteel.cli.local_cluster import POLL_SECONDS, WAKE_SECONDS, one_at_a_time, start_node
+from firesteel.cli.command_line import CheckedCommand, cluster_options, effective, json_option
+from firesteel.cli.connection import is_awake, retrieved
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import count, echo_json
 from firesteel.client.discovery import LocalCluster, connect, find_local, find_nodes, rest_file
-from firesteel.config import load_configuration
 from firesteel.config.fingerprint import differing, fingerprint
 from firesteel.config.high_availability import HaType
 from firesteel.config.sections import Authentication
+from firesteel.deployment.local import LOCAL
+from firesteel.deployment.local_nodes import POLL_SECONDS, one_at_a_time, start_node, wait_for_end
 from firesteel.durations import show_seconds
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import read_json
@@ -116,7 +117,7 @@ def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
         if any(not j.status.terminal for j in client.jobs()):
             return False
         client.shut_down()
-    _wait_for_end(found)
+    wait_for_end(found)
     return True
 
 
@@ -138,18 +139,18 @@ def become_node(given: Given, extra: Mapping[str, str] | None = None) -> NoRetur
 
 
 def _check_stop(context: click.Context) -> None:
-    if context.params["everything"] and context.params["address"] is not None:
-        raise click.UsageError("--all is for the clusters of this machine; omit -m", context)
+    if context.params["everything"] and (context.params["address"] or context.params["cluster_target"]):
+        raise click.UsageError("--all is for the clusters of this machine; omit -m and -t", context)
 
 
 @click.command(cls=CheckedCommand, check=_check_stop)
 @click.option("-a", "--all", "everything", is_flag=True, help="Stop the nodes of all clusters in this data directory.")
 @json_option
-@address_option
+@cluster_options
 @configured
-def stop(given: Given, address: str | None, everything: bool, as_json: bool) -> int:
+def stop(given: Given, line: ClusterOptions, everything: bool, as_json: bool) -> int:
     """Stop the node of this machine, or with -m the leader there. Running jobs continue; the next node adopts them."""
-    stopped = [_stop(one) for one in (_all_clusters(given) if everything else [addressed(given, address)])]
+    stopped = [_stop(one) for one in (_all_clusters(given) if everything else [effective(given, line)])]
     if as_json:
         echo_json([s for s in stopped if s is not None])
         return exit_codes.OK
@@ -166,7 +167,7 @@ def _stop(given: Given) -> dict[str, Any] | None:
     if not is_awake(given):
         return None
     nodes = () if given.configuration.client.addresses else find_nodes(given.configuration)
-    with connect(given.configuration) as client:
+    with retrieved(given) as client:
         told = client.cluster_status()
         # Of several nodes it is the leader that ends, whichever the others are.
         local = next((n for n in nodes if n.process.pid == told.node.get("pid")), nodes[0] if nodes else None)
@@ -174,7 +175,7 @@ def _stop(given: Given) -> dict[str, Any] | None:
         client.shut_down()
         address = client.addresses[0]
     if local is not None:
-        _wait_for_end(local)
+        wait_for_end(local)
     return {
         "cluster_id": told.cluster_id,
         "address": local.address if local else address,
@@ -204,21 +205,12 @@ def _tell(stopped: dict[str, Any]) -> None:
 
 def _all_clusters(given: Given) -> Iterator[Given]:
     for file in sorted(given.configuration.data.dir.glob(f"clusters/*/{rest_file(given.configuration).name}")):
-        yield _with(given, **{"high-availability.cluster-id": file.parent.name, "client.addresses": ""})
+        there = {"high-availability.cluster-id": file.parent.name, "client.addresses": "", "execution.target": LOCAL}
+        yield _with(given, **there)
 
 
 def _with(given: Given, **settings: str) -> Given:
-    overrides = {**given.overrides, **settings}
-    configuration = load_configuration(file=given.config_file, overrides=overrides)
-    return Given(configuration, overrides, given.variables, given.config_file)
-
-
-def _wait_for_end(node: LocalCluster) -> None:
-    if not node.process.wait(WAKE_SECONDS):
-        raise FiresteelError(
-            f"the node at {node.address} (process {node.process.pid}) was asked to end, and is still running after "
-            f"{show_seconds(WAKE_SECONDS)}; if another node led, try again, otherwise see its log"
-        )
+    return given.with_overrides({**given.overrides, **settings})
 
 
 def _name(given: Given) -> str:

@@ -11,6 +11,7 @@ import click
 
 from firesteel.cli.tables import OUTPUT
 from firesteel.config import Configuration, is_option, load_configuration
+from firesteel.deployment.effective import EffectiveConfiguration
 from firesteel.jobgraph.checks.settings import reserved
 
 
@@ -56,8 +57,8 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-class Given:
-    """The configuration of a command: from the command line and from everywhere else."""
+class Given(EffectiveConfiguration):
+    """The configuration of a command, and the variables that it gives a pipeline."""
 
     def __init__(
         self,
@@ -66,10 +67,11 @@ class Given:
         variables: Mapping[str, str],
         config_file: Path | None,
     ) -> None:
-        self.configuration = configuration
-        self.overrides = overrides
+        super().__init__(configuration, overrides, config_file)
         self.variables = variables
-        self.config_file = config_file
+
+    def _replaced(self, configuration: Configuration, overrides: Mapping[str, str]) -> Given:
+        return Given(configuration, overrides, self.variables, self.config_file)
 
 
 def spark_of_job(given: Given) -> tuple[dict[str, str], Given]:
@@ -81,9 +83,7 @@ def spark_of_job(given: Given) -> tuple[dict[str, str], Given]:
     spark = {k: v for k, v in given.overrides.items() if k.startswith("spark.") and not reserved(k)}
     if not spark:
         return {}, given
-    rest = {k: v for k, v in given.overrides.items() if k not in spark}
-    configuration = load_configuration(file=given.config_file, overrides=rest)
-    return spark, Given(configuration, rest, given.variables, given.config_file)
+    return spark, given.with_overrides({k: v for k, v in given.overrides.items() if k not in spark})
 
 
 def split_definitions(definitions: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:

@@ -9,10 +9,12 @@ import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
-from firesteel.cli.command_line import address_option, complete_jobs
-from firesteel.cli.connection import addressed, open_connection
+from firesteel.cli.command_line import cluster_options, complete_jobs, effective
+from firesteel.cli.connection import open_connection
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared
+from firesteel.deployment.local import LOCAL
 from firesteel.errors import JobStateError
 from firesteel.jobgraph.model import JobGraph
 
@@ -40,11 +42,11 @@ from firesteel.jobgraph.model import JobGraph
 )
 @click.option("--job-id", help="Id of the new job, 32 hex digits; random by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print events and the result as JSON lines.")
-@address_option
+@cluster_options
 @configured
 def resume(
     given: Given,
-    address: str | None,
+    line: ClusterOptions,
     job: str,
     pipeline: Path | None,
     detached: bool,
@@ -62,8 +64,8 @@ def resume(
     """
     if pipeline is None and (given.variables or parallelism):
         raise click.UsageError("variables and -p need a PIPELINE; without one the job continues with its own")
-    given = addressed(given, address)
-    local = not given.configuration.client.addresses
+    given = effective(given, line)
+    local = given.configuration.execution.target == LOCAL
     changed = None if pipeline is None else _changed(given, pipeline, local=local, parallelism=parallelism)
     chosen = chosen_id(job_id)
     allowed = {"allow_non_restored_state": True} if allow_non_restored else {}

@@ -12,10 +12,14 @@ import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
-from firesteel.cli.command_line import address_option
-from firesteel.cli.connection import Connection, addressed, open_connection
+from firesteel.cli.command_line import cluster_options, effective
+from firesteel.cli.connection import Connection, open_connection
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured, spark_of_job
 from firesteel.cli.script_command import ScriptCommand
+from firesteel.deployment.application_deployer import ApplicationDeployer
+from firesteel.deployment.local import LOCAL
+from firesteel.deployment.standalone_application import STANDALONE_APPLICATION
 from firesteel.jobgraph.load import load_pipeline
 from firesteel.jobgraph.model import JobGraph, Mode, Script
 from firesteel.types import new_job_id, parse_job_id
@@ -91,23 +95,16 @@ def submission_options(function: Any) -> Any:
     is_flag=True,
     help="Cancel the job when this command ends in any way, even by kill -9.",
 )
-@click.option(
-    "-t",
-    "--target",
-    type=click.Choice(["local", "remote"]),
-    help="Which cluster: that of this machine, or the one given with -m.",
-)
 @submission_options
-@address_option
+@cluster_options
 @configured
 def run(
     given: Given,
-    address: str | None,
+    line: ClusterOptions,
     pipeline: Path | None,
     args: tuple[str, ...],
     detached: bool,
     shutdown_on_exit: bool,
-    target: str | None,
     python: Path | None,
     py_files: str | None,
     entry: str | None,
@@ -128,14 +125,13 @@ def run(
     waiting. A stream is stopped after its current batch and keeps its checkpoint; on a terminal you are asked what
     should happen to it.
     """
-    given = addressed(given, address)
-    local = not given.configuration.client.addresses
-    if target is not None and (target == "local") is not local:
-        raise click.UsageError(
-            "-t remote needs -m ADDRESS" if target == "remote" else "-t local and -m exclude each other"
-        )
+    given = effective(given, line)
+    alone = ApplicationDeployer().deploys_applications(given)
+    local = given.configuration.execution.target in (LOCAL, STANDALONE_APPLICATION)
     if detached and shutdown_on_exit:
         raise click.UsageError("-sae and -d exclude each other")
+    if alone and shutdown_on_exit:
+        raise click.UsageError("-sae is for jobs of clusters that go on; an application is cancelled by Ctrl-C")
     spark, given = spark_of_job(given)
     graph = prepared(
         given,
@@ -153,6 +149,19 @@ def run(
         spark=spark,
     )
     chosen = chosen_id(job_id)
+    if alone:
+        from firesteel.cli.run_application import deploy
+
+        return deploy(
+            given,
+            graph,
+            chosen,
+            priority=priority,
+            detached=detached,
+            show=show,
+            as_json=as_json,
+            repeated=job_id is not None,
+        )
     with open_connection(given) as cluster:  # only now: an invalid pipeline wakes up no cluster
 
         def submit(heartbeat: float | None = None) -> None:

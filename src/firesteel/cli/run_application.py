@@ -1,4 +1,4 @@
-"""`firesteel run-application` runs a job in a cluster that lives and dies with it."""
+"""`firesteel run-application` runs an application in a cluster that lives and dies with it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import click
 
 from firesteel.cli import exit_codes
 from firesteel.cli.attached import watch
+from firesteel.cli.command_line import cluster_options, effective
 from firesteel.cli.connection import Connection
-from firesteel.cli.local_cluster import one_at_a_time, start_node
+from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared, submission_options
 from firesteel.cli.script_command import ScriptCommand
-from firesteel.client.cluster import ClusterClient
-from firesteel.client.discovery import find_local
-from firesteel.config import load_configuration
+from firesteel.deployment.application_deployer import ApplicationDeployer
+from firesteel.deployment.descriptors import ApplicationConfiguration
+from firesteel.deployment.standalone_application import CLUSTER_ID, STANDALONE_APPLICATION
+from firesteel.jobgraph.model import JobGraph
+from firesteel.types import JobID
 
 END_SECONDS = 60.0
 
 
 @click.command("run-application", cls=ScriptCommand)
-@click.option("-t", "--target", type=click.Choice(["local"]), default="local", help="Where to start the cluster.")
-@click.option("-d", "--detached", is_flag=True, help="Return once the job is accepted; the cluster ends with it.")
+@click.option("-d", "--detached", is_flag=True, help="Return once the application runs; its cluster ends with it.")
 @submission_options
+@cluster_options
 @configured
 def run_application(
     given: Given,
+    line: ClusterOptions,
     pipeline: Path | None,
     args: tuple[str, ...],
-    target: str,
     detached: bool,
     python: Path | None,
     py_files: str | None,
@@ -46,14 +49,19 @@ def run_application(
 ) -> int:
     """Run PIPELINE in a cluster of its own, with engines of its own, which all end with it.
 
-    The same command with the same --job-id continues an application whose cluster was killed. The exit code is that of
-    the job.
+    Without -t the cluster is on this machine (standalone-application). The same command with the same --job-id continues
+    an application whose cluster was killed. The exit code tells how the application ended.
     """
+    if line.address is not None:
+        raise click.UsageError("an application has a cluster of its own; omit -m, or submit with `firesteel run`")
+    if line.target is None and given.configuration.execution.target is None:
+        line = ClusterOptions(STANDALONE_APPLICATION)
+    given = effective(given, line)
     graph = prepared(
         given,
         pipeline,
         args,
-        local=True,
+        local=given.configuration.execution.target == STANDALONE_APPLICATION,
         python=python,
         py_files=py_files,
         entry=entry,
@@ -63,46 +71,56 @@ def run_application(
         allow_incompatible=allow_incompatible,
         api=api,
     )
-    chosen = chosen_id(job_id)
-    given = _of_application(given, chosen)
-    with one_at_a_time(given):
-        node = find_local(given.configuration)
-        if node is None:
-            node = start_node(given, woken=False, arguments=("--application", chosen))
-    with ClusterClient(node.address, token=node.token, timeout=given.configuration.client.timeout) as client:
-        cluster = Connection(given, client, local=True)
+    return deploy(
+        given,
+        graph,
+        chosen_id(job_id),
+        priority=priority,
+        detached=detached,
+        show=show,
+        as_json=as_json,
+        repeated=job_id is not None,
+    )
+
+
+def deploy(
+    given: Given,
+    graph: JobGraph,
+    application_id: str,
+    *,
+    priority: int,
+    detached: bool,
+    show: int,
+    as_json: bool,
+    repeated: bool,
+) -> int:
+    """Deploy an application to the target of the configuration, and watch it unless it is detached."""
+    application = ApplicationConfiguration(JobID(application_id), graph, priority)
+    provider = ApplicationDeployer().run(given, application)
+    there = given.with_overrides({**given.overrides, CLUSTER_ID: provider.cluster_id})
+    with provider.connect() as client:
+        cluster = Connection(there, client, local=provider.shares_files)
 
         def submit(heartbeat: float | None = None) -> None:
-            client.submit(graph, job_id=chosen, priority=priority, client_heartbeat_timeout=heartbeat, upload=False)
+            client.submit(
+                graph, job_id=application_id, priority=priority, client_heartbeat_timeout=heartbeat, upload=False
+            )
 
         if detached:
             submit()
-            accepted(cluster, graph, chosen, as_json=as_json)
+            accepted(cluster, graph, application_id, as_json=as_json)
             return exit_codes.OK
         again = "firesteel run-application PIPELINE -s PATH"  # no other cluster knows this job
         code = watch(
             cluster,
             graph,
-            chosen,
+            application_id,
             submit=submit,
             show=show,
             as_json=as_json,
-            repeated=job_id is not None,
+            repeated=repeated,
             go_on=again,
         )
-    if not node.process.wait(END_SECONDS):
-        click.echo(f"warning: the cluster of the application (process {node.process.pid}) has not ended yet", err=True)
+    if provider.ended is not None and not provider.ended(END_SECONDS):
+        click.echo("warning: the cluster of the application has not ended yet", err=True)
     return code
-
-
-def _of_application(given: Given, job_id: str) -> Given:
-    """The settings of a cluster for this job alone: its name is made from the job id, so that it can be found again."""
-    own = {
-        "high-availability.cluster-id": f"application-{job_id[:16]}",
-        "rest.port": "0",
-        "engine.reuse": "false",
-        "engine.max": "1",
-    }
-    overrides = {**own, **given.overrides, "high-availability.cluster-id": own["high-availability.cluster-id"]}
-    configuration = load_configuration(file=given.config_file, overrides=overrides)
-    return Given(configuration, overrides, given.variables, given.config_file)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from firesteel.config.loader import Configuration, attribute_of
 from firesteel.config.sections import OPTIONS
 
-_OF_CLIENTS = ("client.", "local-cluster.", "rest.port")
+_OF_CLIENTS = ("client.", "local-cluster.", "rest.port", "execution.target")
 """Settings that do not belong to a cluster, only to the way clients talk to it."""
 
 

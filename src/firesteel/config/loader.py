@@ -24,6 +24,7 @@ from firesteel.config.sections import (
     DispatcherOptions,
     DriverOptions,
     EngineOptions,
+    ExecutionOptions,
     HeartbeatOptions,
     JavaOptions,
     JobManagerOptions,
@@ -83,6 +84,7 @@ class Configuration:
     driver: DriverOptions
     state: StateOptions
     checkpointing: CheckpointingOptions
+    execution: ExecutionOptions
     parallelism: ParallelismOptions
     high_availability: HighAvailabilityOptions
     zookeeper: ZooKeeperOptions
@@ -193,6 +195,7 @@ def load_configuration(
         driver=DriverOptions.of(values),
         state=StateOptions.of(values),
         checkpointing=CheckpointingOptions.of(values),
+        execution=ExecutionOptions.of(values),
         parallelism=ParallelismOptions.of(values),
         high_availability=HighAvailabilityOptions.of(values),
         zookeeper=ZooKeeperOptions.of(values),

@@ -261,6 +261,20 @@ class CheckpointingOptions(Section, prefix="execution.checkpointing"):
     )
 
 
+class ExecutionOptions(Section, prefix="execution"):
+    """Where commands run jobs."""
+
+    target: str | None = option(
+        default=None,
+        default_text="`remote` if nodes are named by `-m` or `client.addresses`, else `local`",
+        description=(
+            "The kind of cluster that commands use, as `-t`: `local` is the one of this machine, `remote` one that runs "
+            "elsewhere, `standalone-application` one for a single application."
+        ),
+        since="0.2",
+    )
+
+
 class ParallelismOptions(Section, prefix="parallelism"):
     """How many tasks a job runs in parallel."""
 
@@ -817,6 +831,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DriverOptions,
     StateOptions,
     CheckpointingOptions,
+    ExecutionOptions,
     ParallelismOptions,
     HighAvailabilityOptions,
     ZooKeeperOptions,

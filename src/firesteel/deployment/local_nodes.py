@@ -1,7 +1,8 @@
-"""The cluster of this machine, for commands that name none: they use it if it is awake, and wake it up otherwise.
+"""Nodes on this machine: those that commands start, and the cluster that wakes up.
 
-It is one node in the background that outlives the command, keeps its engine warm for the next one, and goes to sleep when
-it has not been needed for `local-cluster.idle-timeout`. Its state is in the data directory, so it wakes up as it was.
+The cluster that wakes up is one node in the background that outlives the command, keeps its engine warm for the next one,
+and goes to sleep when it has not been needed for `local-cluster.idle-timeout`. Its state is in the data directory, so it wakes
+up as it was.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firesteel.cli.options import Given
+from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import LocalCluster, find_local, find_nodes, rest_file
 from firesteel.client.errors import ClusterError
 from firesteel.config.fingerprint import differing, fingerprint
+from firesteel.deployment.effective import EffectiveConfiguration
 from firesteel.durations import show_seconds
-from firesteel.errors import FiresteelError
+from firesteel.errors import FiresteelError, JobStateError
 from firesteel.fs.files import private_dir, read_json, tail
 from firesteel.fs.locks import exclusively
 from firesteel.ha.identity import check as check_store
@@ -40,25 +42,25 @@ class StartedCluster:
     """Whether this command woke it up."""
 
 
-def awake(given: Given) -> StartedCluster:
-    """Return the cluster of this machine, awake, with the settings that the command was given."""
-    check_store(rest_file(given.configuration).parent, given.configuration)
-    with one_at_a_time(given):
-        found = find_local(given.configuration)
+def awake(effective: EffectiveConfiguration) -> StartedCluster:
+    """Return the cluster of this machine, awake, with the settings that the command was effective."""
+    check_store(rest_file(effective.configuration).parent, effective.configuration)
+    with one_at_a_time(effective):
+        found = find_local(effective.configuration)
         if found is not None:
-            theirs, mine = _settings_of(given), fingerprint(given.configuration)
+            theirs, mine = _settings_of(effective), fingerprint(effective.configuration)
             differences = differing(theirs, mine)
-            if not (read_json(rest_file(given.configuration)) or {}).get("woken"):
+            if not (read_json(rest_file(effective.configuration)) or {}).get("woken"):
                 # Spark settings of a cluster that was started with them are what its jobs have by default.
                 differences = [k for k in differences if not k.startswith("spark.") or k in mine]
             if not differences:
                 return StartedCluster(found, anew=False)
-            _make_way(given, found, differences, missing=[k for k in differences if k not in mine])
-        return StartedCluster(start_node(given, woken=True, extra={"rest.port": "0"}), anew=True)
+            _make_way(effective, found, differences, missing=[k for k in differences if k not in mine])
+        return StartedCluster(start_node(effective, woken=True, extra={"rest.port": "0"}), anew=True)
 
 
 def start_node(
-    given: Given,
+    effective: EffectiveConfiguration,
     *,
     woken: bool,
     extra: Mapping[str, str] | None = None,
@@ -70,15 +72,15 @@ def start_node(
     Args:
         own_log: other nodes run here, one of which writes to the usual log.
     """
-    directory = private_dir(rest_file(given.configuration).parent)
+    directory = private_dir(rest_file(effective.configuration).parent)
     log = directory / (f"node-of-{os.getpid()}.log" if own_log else NODE_LOG)
     # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
     command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
-    if given.config_file is not None:
-        command += ["--config", str(given.config_file.absolute())]
+    if effective.config_file is not None:
+        command += ["--config", str(effective.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).
     command += ["--definitions-from-stdin", "--log", str(directory / "node-{pid}.log" if own_log else log)]
-    definitions = json.dumps({**given.overrides, **(extra or {})}).encode()
+    definitions = json.dumps({**effective.overrides, **(extra or {})}).encode()
     command += arguments
     if woken:
         command.append("--woken")
@@ -99,7 +101,7 @@ def start_node(
         pipe.write(definitions)
     deadline = time.monotonic() + WAKE_SECONDS
     while time.monotonic() < deadline:
-        for found in find_nodes(given.configuration):
+        for found in find_nodes(effective.configuration):
             if found.process.pid == child.pid:
                 child.returncode = 0  # it outlives us by design
                 return found
@@ -111,13 +113,33 @@ def start_node(
     raise FiresteelError(f"the cluster did not start within {show_seconds(WAKE_SECONDS)}:\n{_since(log, begin)}")
 
 
-def usable_directory(given: Given) -> Path:
+def end_with_jobs(client: ClusterClient) -> None:
+    """Cancel every job of a cluster, wait for their ends, and end the leader."""
+    running = [client.job(j.job_id) for j in client.jobs() if not j.status.terminal]
+    for job in running:
+        with contextlib.suppress(JobStateError):  # it has just ended by itself
+            job.cancel()
+    for job in running:
+        job.wait()
+    client.shut_down()
+
+
+def wait_for_end(node: LocalCluster) -> None:
+    """Raises FiresteelError when the process of a node that was asked to end is still there after a minute."""
+    if not node.process.wait(WAKE_SECONDS):
+        raise FiresteelError(
+            f"the node at {node.address} (process {node.process.pid}) was asked to end, and is still running after "
+            f"{show_seconds(WAKE_SECONDS)}; if another node led, try again, otherwise see its log"
+        )
+
+
+def usable_directory(effective: EffectiveConfiguration) -> Path:
     """The directory of the cluster, made if need be. Raises FiresteelError."""
     try:
-        return private_dir(rest_file(given.configuration).parent)
+        return private_dir(rest_file(effective.configuration).parent)
     except OSError as error:
         raise FiresteelError(
-            f"cannot use the data directory {given.configuration.data.dir}: {error.strerror or error} "
+            f"cannot use the data directory {effective.configuration.data.dir}: {error.strerror or error} "
             f"('{error.filename}') — check its permissions, or choose another one with data.dir or FIRESTEEL_DATA_DIR"
         ) from error
 
@@ -136,9 +158,9 @@ def _remove_old_logs(directory: Path) -> None:
             log.unlink(missing_ok=True)
 
 
-def check_settings(given: Given) -> None:
+def check_settings(effective: EffectiveConfiguration) -> None:
     """Raise FiresteelError unless the settings are those of the cluster's other nodes."""
-    if differences := differing(_settings_of(given), fingerprint(given.configuration)):
+    if differences := differing(_settings_of(effective), fingerprint(effective.configuration)):
         shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
         raise FiresteelError(
             f"the cluster that runs here was started with other settings ({shown}); start every node with the same -D "
@@ -146,20 +168,20 @@ def check_settings(given: Given) -> None:
         )
 
 
-def _settings_of(given: Given) -> dict[str, str]:
-    data = read_json(rest_file(given.configuration)) or {}
+def _settings_of(effective: EffectiveConfiguration) -> dict[str, str]:
+    data = read_json(rest_file(effective.configuration)) or {}
     settings = data.get("settings")
     return settings if isinstance(settings, dict) else {}
 
 
-def _make_way(given: Given, found: LocalCluster, differences: list[str], *, missing: list[str]) -> None:
+def _make_way(
+    effective: EffectiveConfiguration, found: LocalCluster, differences: list[str], *, missing: list[str]
+) -> None:
     """Put an idle cluster to sleep that was woken up with other settings. One that is busy or was started stays.
 
     `missing` are the differences that the cluster has and this command does not.
     """
-    from firesteel.client.cluster import ClusterClient
-
-    data = read_json(rest_file(given.configuration)) or {}
+    data = read_json(rest_file(effective.configuration)) or {}
     shown = ", ".join(differences[:5]) + (" …" if len(differences) > 5 else "")
     cures = []
     if given_here := [k for k in differences if k not in missing]:
@@ -196,8 +218,8 @@ def _since(log: Path, begin: int) -> str:
 
 
 @contextlib.contextmanager
-def one_at_a_time(given: Given) -> Iterator[None]:
+def one_at_a_time(effective: EffectiveConfiguration) -> Iterator[None]:
     """Hold a lock, so that two commands at once wake up only one cluster."""
-    directory = usable_directory(given)
+    directory = usable_directory(effective)
     with exclusively(directory / "wake.lock"):
         yield
