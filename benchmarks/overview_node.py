@@ -31,6 +31,7 @@ from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.status import JobStatus
 from firesteel.stores.job_keys import JobKeys
 from firesteel.stores.secrets import NodeKeys
+from firesteel.stores.workers import WorkerStore
 
 ENDED, RUNNING = 10_000, 1_000
 WARM_UP = 20
@@ -85,6 +86,7 @@ async def served(plane: Plane, directory: Path) -> AsyncIterator[LocalCluster]:
             root,
             blobs,
             NodeKeys(plane.ha.store),
+            WorkerStore(plane.ha.store),
             facade=FLINK,
             job_of_key=JobKeys(plane.ha.store),
             metrics=plane.metrics,

@@ -90,9 +90,11 @@ ALLOWED: dict[str, set[str]] = {
         "resourcemanager",
         "jobmaster",
     },
+    "fleet": BASE | {"config", "ha", "stores"},
     "dispatcher": BASE
     | {
         "config",
+        "fleet",
         "layout",
         "jobgraph",
         "attempts",
@@ -109,6 +111,7 @@ ALLOWED: dict[str, set[str]] = {
     "rest": BASE
     | {
         "config",
+        "fleet",
         "jobgraph",
         "attempts",
         "worker",
@@ -147,6 +150,7 @@ ALLOWED: dict[str, set[str]] = {
     "entrypoint": BASE
     | {
         "config",
+        "fleet",
         "jobgraph",
         "attempts",
         "worker",

@@ -16,6 +16,8 @@
     ├── OperationNotFoundError     no savepoint, checkpoint or stop was triggered under that id
     ├── DuplicateJobError          another job has this id, or had it and ended
     ├── JobStateError              the job is not in a state in which this can be done
+    ├── WorkerNotFoundError        no worker of that id or name is known
+    ├── WorkerStateError           the worker is not in a state in which this can be done
     ├── ResourcesUnavailableError  no engine that could be started here is large enough
     ├── NotLeadingError            this node does not lead, or no longer does; ask the leader
     ├── StoreError                 the HA store
@@ -171,6 +173,14 @@ class DuplicateJobError(FiresteelError):
 
 class JobStateError(FiresteelError):
     """The job exists, but is not in a state in which this can be done."""
+
+
+class WorkerNotFoundError(FiresteelError):
+    """No worker of that id or name has joined the cluster."""
+
+
+class WorkerStateError(FiresteelError):
+    """The worker is there, or another one is in its place, and this cannot be done now."""
 
 
 class ResourcesUnavailableError(FiresteelError):

@@ -19,8 +19,9 @@ from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.rest.forwarding import ABSENCE, NOT_LEADING_HEADER, Forwarding
-from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX, NodeIdentity
+from firesteel.rest.node_identity import CLOCK_HEADER, NodeIdentity
 from firesteel.rest.node_view import NodeView
+from firesteel.rest.security.identities import NODE_PREFIX
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
 from firesteel.rest.security.principals import Principal
 

@@ -13,7 +13,7 @@ from firesteel.cli import exit_codes
 from firesteel.cli.command_line import json_option
 from firesteel.cli.options import Given, configured
 from firesteel.cli.tables import console, echo_json, moment, new_table, plain
-from firesteel.config.sections import Authentication, Role
+from firesteel.config.sections import GRANTED_ROLES, Authentication, Role
 from firesteel.durations import seconds
 from firesteel.errors import FiresteelError
 from firesteel.rest.security.principals import EVERYBODY
@@ -40,7 +40,7 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
 @click.argument("name")
 @click.option(
     "--role",
-    type=click.Choice([r.value for r in Role]),
+    type=click.Choice([r.value for r in GRANTED_ROLES]),
     default=Role.OPERATOR.value,
     help=(
         "scraper reads /metrics and nothing else, viewer sees jobs, operator (the default) also submits and ends them, "

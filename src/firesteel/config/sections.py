@@ -22,6 +22,7 @@ from firesteel.config.values import (
     PositiveDuration,
     PositiveInt,
     integer,
+    one_of,
     several,
 )
 from firesteel.errors import EnvironmentNotReadyError
@@ -490,12 +491,18 @@ class Authentication(StrEnum):
 
 class Role(StrEnum):
     """What a caller may do: read metrics and nothing else; see jobs; submit and end them; do everything to the jobs of all
-    owners."""
+    owners. The last two are of machines and are given to nobody else: a worker, and one that is about to join."""
 
     SCRAPER = "scraper"
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
+    WORKER = "worker"
+    JOINER = "joiner"
+
+
+GRANTED_ROLES = (Role.SCRAPER, Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+"""Those that tokens, certificates and claims of an issuer may name."""
 
 
 class SandboxKind(StrEnum):
@@ -558,7 +565,7 @@ class SecurityOptions(Section, prefix="security"):
         description="File with the hashes of bearer tokens; see `firesteel cluster token`.",
         since="0.2",
     )
-    anonymous_role: Role = option(
+    anonymous_role: Annotated[Role, one_of(*GRANTED_ROLES)] = option(
         key="rest.anonymous-role",
         default=Role.VIEWER,
         description="With authentication `none`: the role of every caller.",

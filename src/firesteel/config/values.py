@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -169,7 +169,8 @@ _PLAIN: dict[object, ValueKind] = {
 }
 
 
-def _choice(members: type[Enum]) -> ValueKind:
+def _choice(members: Iterable[Enum]) -> ValueKind:
+    members = tuple(members)
     by_text = {str(m.value).lower(): m for m in members}
 
     def parse(text: str, _: PathBase) -> Enum:
@@ -182,6 +183,11 @@ def _choice(members: type[Enum]) -> ValueKind:
     return ValueKind(
         " \\| ".join(f"`{w}`" for w in words), f"one of {', '.join(words)}", f"write {listed}", parse, _show_choice
     )
+
+
+def one_of(*members: Enum) -> ValueKind:
+    """One of some members of an enum."""
+    return _choice(members)
 
 
 def several(members: type[Enum]) -> ValueKind:

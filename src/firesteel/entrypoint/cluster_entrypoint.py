@@ -59,6 +59,7 @@ from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_keys import JobKeys, ensure_job_key
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.secrets import NodeKeys
+from firesteel.stores.workers import WorkerStore
 from firesteel.types import JobID
 from firesteel.worker.executor import LocalAttemptExecutor
 from firesteel.worker.pool import DriverPool
@@ -194,6 +195,7 @@ class ClusterEntrypoint:
                     root,
                     node.files.blobs,
                     self._keys,
+                    WorkerStore(node.ha.store),
                     facade=FLINK,
                     woken=self._woken,
                     job_of_key=JobKeys(node.ha.store),

@@ -35,7 +35,7 @@ from firesteel.rest.forwarding import LOCAL_PATHS, Forwarding
 from firesteel.rest.local_door import local_door
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.measured import MeasuredRequests
-from firesteel.rest.node_identity import Bearers, NodeIdentity
+from firesteel.rest.node_identity import Bearers, MachineBearers, NodeIdentity
 from firesteel.rest.node_view import NodeView
 from firesteel.rest.security.audit import AuditLog
 from firesteel.rest.security.connections import Connections, room_for
@@ -46,6 +46,7 @@ from firesteel.rest.security.principals import EVERYBODY, Principal
 from firesteel.rest.security.protocol import protocol_with
 from firesteel.rest.security.sessions import Sessions
 from firesteel.rest.security.startup import check_door
+from firesteel.rest.security.worker_credentials import KnownWorkers, WorkerCredentials
 from firesteel.rest.server import serving, url
 from firesteel.stores.secrets import NodeKeys
 from firesteel.types import JobID
@@ -64,6 +65,7 @@ class WebMonitorEndpoint:
         directory: Path,
         blobs: BlobStore,
         keys: NodeKeys,
+        workers: KnownWorkers,
         *,
         facade: Facade,
         woken: bool = False,
@@ -83,6 +85,7 @@ class WebMonitorEndpoint:
         self._directory = directory
         self._blobs = blobs
         self._keys = keys
+        self._workers = workers
         self._job_of_key = job_of_key
         self._metrics = metrics or MetricRegistry()
 
@@ -96,7 +99,8 @@ class WebMonitorEndpoint:
             configured = Identities.of(security)
             opened.push_async_callback(configured.close)
             bearers = Bearers(nodes, Principal(this_user(), Role.ADMIN, EVERYBODY), configured.tokens)
-            identities = replace(configured, tokens=bearers)
+            machines = MachineBearers(nodes, WorkerCredentials(self._workers))
+            identities = replace(configured, tokens=bearers, workers=machines)
             audit = AuditLog(security.audit_log or self._directory / "audit.log")
             audit.start()
             opened.push_async_callback(audit.aclose)

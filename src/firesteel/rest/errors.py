@@ -32,6 +32,8 @@ from firesteel.errors import (
     StoreError,
     TooLargeError,
     UnauthenticatedError,
+    WorkerNotFoundError,
+    WorkerStateError,
 )
 from firesteel.rest.answers import errors
 
@@ -44,9 +46,11 @@ STATUS: Mapping[type[FiresteelError], int] = {
     JobNotFoundError: 404,
     OperationNotFoundError: 404,
     BlobNotFoundError: 404,
+    WorkerNotFoundError: 404,
     DuplicateJobError: 409,
     JobStateError: 409,
     SavepointError: 409,
+    WorkerStateError: 409,
     ResourcesUnavailableError: 400,
     TooLargeError: 413,
     QuotaExceededError: 413,

@@ -23,8 +23,9 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.rest.answers import errors
 from firesteel.rest.errors import RETRY_AFTER
-from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX, NodeIdentity
+from firesteel.rest.node_identity import CLOCK_HEADER, NodeIdentity
 from firesteel.rest.node_view import NodeView
+from firesteel.rest.security.identities import NODE_PREFIX
 from firesteel.rest.security.mtls import PEER_CERTIFICATE, common_name
 from firesteel.rest.security.principals import Principal
 

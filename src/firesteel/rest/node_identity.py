@@ -20,15 +20,16 @@ from typing import Any, Protocol
 import jwt
 
 from firesteel.config.sections import Role
+from firesteel.errors import ForbiddenError
 from firesteel.ha.protocols import Epoch
-from firesteel.rest.security.identities import BearerVerifier
+from firesteel.rest.security.identities import NODE_PREFIX, BearerVerifier
 from firesteel.rest.security.principals import Principal
+from firesteel.rest.security.worker_credentials import WorkerCredentials
 
 VALID_SECONDS = 30.0
 """By the clock of the leader, which it shows to a node whose claim it does not believe."""
 ALGORITHM = "HS256"
 CLOCK_HEADER = "firesteel-clock"
-NODE_PREFIX = "fst_node."
 LOCAL_PREFIX = "fst_local."
 
 
@@ -143,3 +144,22 @@ class Bearers:
         if token.startswith(LOCAL_PREFIX):
             return self._owner if hmac.compare_digest(token.encode(), self.local_token.encode()) else None
         return await self._tokens.authenticate(token) if self._tokens is not None else None
+
+
+class MachineBearers:
+    """Bearer tokens of workers: their own, those with which they join, and claims of nodes that speak for one."""
+
+    def __init__(self, nodes: NodeIdentity, workers: WorkerCredentials) -> None:
+        self._nodes = nodes
+        self._workers = workers
+
+    async def authenticate(self, token: str) -> Principal | None:
+        """None for a claim about anybody else, which says who a person is that a node has let in."""
+        if not token.startswith(NODE_PREFIX):
+            return await self._workers.authenticate(token)
+        claim = await self._nodes.read(token)
+        if claim is None or claim.principal.role not in (Role.WORKER, Role.JOINER):
+            return None
+        if claim.principal.role is Role.WORKER and await self._workers.is_revoked(claim.principal.name):
+            raise ForbiddenError(f"worker {claim.principal.name} was revoked")
+        return claim.principal

@@ -22,7 +22,7 @@ from firesteel.config.sections import Authentication, RestOptions, Role, Securit
 from firesteel.config.values import memory_bytes
 from firesteel.errors import ForbiddenError
 from firesteel.log_context import log_context
-from firesteel.rest.node_identity import CLOCK_HEADER, NODE_PREFIX
+from firesteel.rest.node_identity import CLOCK_HEADER
 from firesteel.rest.security.addresses import network_of
 from firesteel.rest.security.answers import AnswerSender, security_headers
 from firesteel.rest.security.audit import AuditLog, AuditRecord, Outcome
@@ -39,12 +39,14 @@ from firesteel.rest.security.browsers import (
     is_preflight,
 )
 from firesteel.rest.security.connections import PROVED
-from firesteel.rest.security.identities import CallerIdentity, Identities
+from firesteel.rest.security.identities import NODE_PREFIX, CallerIdentity, Identities
 from firesteel.rest.security.mtls import PEER_CERTIFICATE
-from firesteel.rest.security.principals import SCRAPED, AuthenticationUnavailableError, Principal
+from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
 from firesteel.rest.security.rates import RateLimiter
+from firesteel.rest.security.reach import out_of_reach
 from firesteel.rest.security.refusal import RequestRefused, empty_messages, error_messages
 from firesteel.rest.security.sessions import Sessions, cookie_of
+from firesteel.rest.security.worker_credentials import JOIN_PREFIX, WORKER_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +61,16 @@ LimitOf = Callable[[str], int | None]
 _BEARER = re.compile(r"bearer[ ]+([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
 _JOB_IN_PATH = re.compile(r"/(?:jobs|applications)/([0-9a-fA-F]{32})(?:/|$)")
 _DOTS = frozenset({".", ".."})
-_STREAM = b"text/event-stream"
+_STREAMS = (b"text/event-stream", b"application/x-ndjson")
 _REFUSED = frozenset({401, 403, 421, 429})
+_WORKER_RATE, _WORKER_BURST = 500.0, 5000.0
+"""Requests of one worker: each end of an attempt is one, and after an outage there may be thousands."""
 _MOST_REFUSALS_WRITTEN = 10
 """Records of refusals of strangers per second in the audit log; a flood must not push out what matters."""
 
 
 class _NoLongerKnown(Exception):  # noqa: N818  # nothing is in error
-    """The credential of an open event stream was revoked, or has expired."""
+    """The credential of an open stream was revoked, or has expired."""
 
 
 class Door:
@@ -84,6 +88,8 @@ class Door:
 
     recheck_seconds = 15.0
     """How often the caller of an open event stream is looked at again."""
+    recheck_worker_seconds = 1.0
+    """The same for the commands of a worker."""
 
     def __init__(
         self,
@@ -109,10 +115,11 @@ class Door:
         self._timeout = rest.request_timeout
         self._how_to_enter = _how_to_enter(security)
         self._audit = audit
-        # Three tables, so that those who are nobody cannot have the others forgotten, or locked out from the same address.
+        # Several tables, so that those who are nobody cannot have the others forgotten, or locked out from the same address.
         self._callers = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._strangers = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._visitors = RateLimiter(rest.rate_limit, rest.rate_burst)
+        self._workers = RateLimiter(_WORKER_RATE, _WORKER_BURST)
         self._refusals = RateLimiter(_MOST_REFUSALS_WRITTEN, 10 * _MOST_REFUSALS_WRITTEN)
         self._suppressed: Counter[object] = Counter()
 
@@ -169,16 +176,18 @@ class Door:
             self._note(request, answer.status, scope[AUDIT])
 
     def _watched(self, request: _Request, answer: AnswerSender) -> Send:
-        """An event stream may be open for days: it ends when its caller is let in no more."""
+        """A stream of events or commands may be open for days: it ends when its caller is let in no more."""
         if request.principal is None:
             return answer.send
         streams, looked_at = False, time.monotonic()
+        # What a worker is told may hold secrets of jobs, and the leader counts on a revoked one to hear nothing any more.
+        patience = self.recheck_worker_seconds if request.principal.role is Role.WORKER else self.recheck_seconds
 
         async def send(message: Message) -> None:
             nonlocal streams, looked_at
             if message["type"] == "http.response.start":
-                streams = any(n.lower() == b"content-type" and v.startswith(_STREAM) for n, v in message["headers"])
-            elif streams and time.monotonic() - looked_at >= self.recheck_seconds:
+                streams = any(n.lower() == b"content-type" and v.startswith(_STREAMS) for n, v in message["headers"])
+            elif streams and time.monotonic() - looked_at >= patience:
                 looked_at = time.monotonic()
                 if not await self._still_known(request):
                     await answer.send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -218,17 +227,17 @@ class Door:
             # Only after the credential was looked at: on a shared address, one who is nobody must not lock out the others.
             self._limit_rate(self._strangers, request.peer)
             presented = bool(request.all("authorization")) or bool(request.certificate)
-            refused = _unauthenticated(self._how_to_enter, wrong=presented)
+            how = _HOW_WORKERS_ENTER if (request.bearer or "").startswith(_OF_WORKERS) else self._how_to_enter
+            refused = _unauthenticated(how, wrong=presented)
             if (request.bearer or "").startswith(NODE_PREFIX):
                 refused.headers = [*refused.headers, (CLOCK_HEADER.encode(), str(time.time()).encode())]
             raise refused
         principal = request.principal = identity.principal
-        self._limit_rate(self._callers, (principal.owner, principal.name))
-        if principal.role is Role.SCRAPER and (
-            request.method not in ("GET", "HEAD") or request.path.removeprefix("/v1") != SCRAPED
-        ):
-            # Here, and not in routes: there is none that could forget it.
-            raise RequestRefused(403, f"{principal.name} is a scraper, who may read {SCRAPED} and nothing else.")
+        limiter = self._workers if principal.role is Role.WORKER else self._callers
+        self._limit_rate(limiter, (principal.owner, principal.name))
+        # Here, and not in routes: there is none that could forget it.
+        if (why := out_of_reach(principal, request.method, request.path)) is not None:
+            raise RequestRefused(403, why)
         if identity.ambient and request.mutating:
             check_content_type(
                 request.headers.get("content-type", ""),
@@ -294,6 +303,8 @@ class Door:
         """Into the audit log: each change that somebody asked for, and each time that somebody was turned away."""
         if self._audit is None or not (request.mutating or status in (401, 403)):
             return
+        if _is_routine(request, status):
+            return
         outcome: Outcome = "refused" if status in _REFUSED else "done" if status and status < 400 else "failed"
         suppressed = 0
         if outcome == "refused" and (crowd := _crowd(request, status)) is not _ALWAYS:
@@ -321,6 +332,13 @@ class Door:
 
 
 _ALWAYS = object()
+
+
+def _is_routine(request: _Request, status: int | None) -> bool:
+    """What workers report by the second is no change that somebody asked for. That one registers is written."""
+    if request.principal is None or request.principal.role is not Role.WORKER or status in _REFUSED:
+        return False
+    return not request.path.rstrip("/").endswith("/registration")
 
 
 def _crowd(request: _Request, status: int | None) -> object:
@@ -365,6 +383,10 @@ class _Request:
     def peer(self) -> str:
         """For counting."""
         return network_of(self.address)
+
+
+_OF_WORKERS = (WORKER_PREFIX, JOIN_PREFIX)
+_HOW_WORKERS_ENTER = "A worker joins with a token of 'firesteel worker token', once and before it expires."
 
 
 def _unauthenticated(how: str, *, wrong: bool) -> RequestRefused:

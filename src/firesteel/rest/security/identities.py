@@ -11,8 +11,12 @@ from firesteel.rest.security.mtls import certificate_principals, common_name
 from firesteel.rest.security.oidc import OidcVerifier
 from firesteel.rest.security.principals import Principal
 from firesteel.rest.security.tokens import TOKEN_PREFIX, TokenFile
+from firesteel.rest.security.worker_credentials import JOIN_PREFIX, WORKER_PREFIX
 
 ANONYMOUS = "anonymous"
+NODE_PREFIX = "fst_node."
+"""What nodes say of a request that they pass on, or make for their own worker."""
+OF_MACHINES = (NODE_PREFIX, WORKER_PREFIX, JOIN_PREFIX)
 
 
 class BearerVerifier(Protocol):
@@ -32,6 +36,8 @@ class Identities:
     """The configured ways to know a caller."""
 
     tokens: BearerVerifier | None = None
+    workers: BearerVerifier | None = None
+    """Of machines of the cluster itself, which are known whatever the ways for people are."""
     oidc: BearerVerifier | None = None
     certificates: Mapping[str, Principal] | None = None
     anonymous: Principal | None = None
@@ -55,6 +61,12 @@ class Identities:
 
         A bearer token that is wrong is not made good by a certificate: the caller meant to be somebody else.
         """
+        if bearer is not None and self.workers is not None and bearer.startswith(OF_MACHINES):
+            machine = await self.workers.authenticate(bearer)
+            if machine is not None:
+                return CallerIdentity(machine, ambient=False)
+            if not bearer.startswith(NODE_PREFIX):
+                return None
         if self.anonymous is not None:
             return CallerIdentity(self.anonymous, ambient=True)
         if bearer is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from firesteel.config.sections import Authentication, Role, SecurityOptions
+from firesteel.config.sections import GRANTED_ROLES, Authentication, Role, SecurityOptions
 from firesteel.errors import InvalidConfigError, Problem
 from firesteel.rest.security.principals import Principal
 
@@ -29,7 +29,7 @@ def certificate_principals(words: Sequence[str]) -> dict[str, Principal]:
     problems: list[Problem] = []
     for word in words:
         found = _ROLE_WORD.fullmatch(word)
-        if found is None or found["role"] not in {r.value for r in Role}:
+        if found is None or found["role"] not in {r.value for r in GRANTED_ROLES}:
             fix = "write common-name=role:owner, with the role viewer, operator or admin"
             problems.append(Problem(f"'{word}' says of no certificate whose it is", fix, field=_ROLES_KEY))
             continue

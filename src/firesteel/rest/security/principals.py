@@ -16,7 +16,14 @@ from firesteel.types import hides_nothing
 EVERYBODY = "*"
 """As the owner of a principal: the jobs of all owners."""
 _LONGEST_NAME = 200
-_RANK: Mapping[Role, int] = {Role.SCRAPER: -1, Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
+_RANK: Mapping[Role, int] = {
+    Role.JOINER: -1,
+    Role.WORKER: -1,
+    Role.SCRAPER: -1,
+    Role.VIEWER: 0,
+    Role.OPERATOR: 1,
+    Role.ADMIN: 2,
+}
 
 
 class AuthenticationUnavailableError(FiresteelError):
@@ -74,7 +81,7 @@ def at_least(principal: Principal, role: Role) -> bool:
 
 def may_read(principal: Principal, owner: str) -> bool:
     """Whether the principal may see what belongs to `owner`."""
-    if principal.role is Role.SCRAPER:
+    if _RANK[principal.role] < 0:
         return False
     return principal.role is Role.ADMIN or principal.owner in (owner, EVERYBODY)
 

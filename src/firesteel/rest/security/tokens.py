@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from firesteel.config.sections import Role
+from firesteel.config.sections import GRANTED_ROLES, Role
 from firesteel.fs.files import private_dir, write_atomically
 from firesteel.fs.locks import exclusively
 from firesteel.rest.security.principals import AuthenticationUnavailableError, Principal
@@ -69,6 +69,8 @@ class _Record(BaseModel):
     @model_validator(mode="after")
     def _names_a_principal(self) -> _Record:
         _ = self.principal  # raises ValueError
+        if self.role not in GRANTED_ROLES:
+            raise ValueError(f"the role {self.role.value} is given to no token of this file")
         return self
 
     @property
