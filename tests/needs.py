@@ -9,6 +9,8 @@ from typing import NoReturn
 
 import pytest
 
+from firesteel_chaos.hosts import missing as missing_for_hosts
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -30,3 +32,10 @@ def jars(name: str) -> Path:
 def package(name: str, extra: str) -> None:
     if importlib.util.find_spec(name) is None:
         missing(f"the package {name}", f".venv/bin/pip install -e '.[{extra}]'")
+
+
+def hosts() -> None:
+    """What hosts in network namespaces need."""
+    lack = missing_for_hosts()
+    if lack is not None:
+        missing(*lack)

@@ -40,6 +40,7 @@ class ZooKeeperServer:
     Its data stay in `directory`, so `start` after `stop` or `kill` goes on with them.
 
     Args:
+        address: where it listens for clients.
         tick_ms: ZooKeeper's unit of time. Session timeouts from two of them up are granted.
         properties: Further lines of zoo.cfg, or other values for those that are there.
         jvm_options: Before the main class, such as `-Dzookeeper.…`.
@@ -50,6 +51,7 @@ class ZooKeeperServer:
         self,
         directory: Path,
         *,
+        address: str = "127.0.0.1",
         client_port: int | None = None,
         tick_ms: int = 200,
         my_id: int = 1,
@@ -60,6 +62,7 @@ class ZooKeeperServer:
     ) -> None:
         self.directory = directory
         self.my_id = my_id
+        self.address = address
         self.client_port = client_port or unused_ports(1)[0]
         self.log = directory / "zookeeper.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,7 +72,7 @@ class ZooKeeperServer:
             "tickTime": str(tick_ms),
             "dataDir": str(directory / "data"),
             "clientPort": str(self.client_port),
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": address,
             "minSessionTimeout": str(2 * tick_ms),
             "maxSessionTimeout": "120000",
             "maxClientCnxns": "0",
@@ -84,7 +87,7 @@ class ZooKeeperServer:
 
     @property
     def hosts(self) -> str:
-        return f"127.0.0.1:{self.client_port}"
+        return f"{self.address}:{self.client_port}"
 
     @property
     def pid(self) -> int:
@@ -168,7 +171,7 @@ class ZooKeeperServer:
     def command(self, word: str) -> str | None:
         """The answer to a four-letter word; None when there is none."""
         try:
-            with socket.create_connection(("127.0.0.1", self.client_port), timeout=2) as connection:
+            with socket.create_connection((self.address, self.client_port), timeout=2) as connection:
                 connection.sendall(word.encode())
                 answer = b"".join(iter(lambda: connection.recv(65536), b""))
         except OSError:

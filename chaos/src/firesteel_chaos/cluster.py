@@ -212,6 +212,7 @@ class StagedCluster:
     ) -> None:
         self.root = root
         self.lease = lease
+        self.ca = None
         self.data_dir = root / "data"
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.options = {

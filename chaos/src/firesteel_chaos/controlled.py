@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import httpx
@@ -87,14 +90,24 @@ class SeenLeader:
 
 def leader_of(cluster: ClusterHandle) -> SeenLeader | None:
     """Who leads, as the nodes tell that answer within a moment; of several answers the one with the newest epoch."""
-    found = [said for node in cluster.nodes() if (said := ask_leader(node.address, cluster.token)) is not None]
+    asked = (ask_leader(node.address, cluster.token, cluster.ca) for node in cluster.nodes())
+    found = [said for said in asked if said is not None]
     return max(found, key=lambda said: said.epoch, default=None)
 
 
-def ask_leader(address: str, token: str) -> SeenLeader | None:
+@functools.cache
+def trust(ca: Path | None) -> ssl.SSLContext:
+    """Made once: to read the authorities of the machine anew for each question would be a load of its own."""
+    return ssl.create_default_context(cafile=ca)
+
+
+def ask_leader(address: str, token: str, ca: Path | None = None) -> SeenLeader | None:
     try:
         answer = httpx.get(
-            f"{address}/cluster/status", headers={"authorization": f"Bearer {token}"}, timeout=ASK_SECONDS
+            f"{address}/cluster/status",
+            headers={"authorization": f"Bearer {token}"},
+            timeout=ASK_SECONDS,
+            verify=trust(ca),
         )
         leader = answer.json().get("leader") if answer.status_code == 200 else None
         return None if leader is None else SeenLeader(leader["epoch"], leader["address"])
@@ -118,6 +131,7 @@ def answers(cluster: ClusterHandle) -> bool:
                 f"{node.address}/jobs/overview",
                 headers={"authorization": f"Bearer {cluster.token}"},
                 timeout=ASK_SECONDS,
+                verify=trust(cluster.ca),
             )
         except httpx.HTTPError:
             continue

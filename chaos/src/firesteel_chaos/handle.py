@@ -39,6 +39,10 @@ class ClusterHandle(Protocol):
     def token(self) -> str: ...
 
     @property
+    def ca(self) -> Path | None:
+        """PEM file of the authority that signs the nodes' certificates; None for those that the machine trusts."""
+
+    @property
     def data_dir(self) -> Path:
         """The directory that the nodes share, as this host sees it."""
 

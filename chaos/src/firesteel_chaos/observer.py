@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -20,6 +19,7 @@ import httpx
 
 from firesteel.layout import ClusterLayout
 from firesteel.status import JobStatus
+from firesteel_chaos.controlled import trust
 from firesteel_chaos.handle import ClusterHandle, NodeHandle
 from firesteel_chaos.history import History
 from firesteel_chaos.sightings import Driver, Drivers, Engines, Witnesses, ancestor, usage
@@ -61,9 +61,6 @@ class Observer:
         self._end = threading.Event()
         self._threads: list[threading.Thread] = []
         self._turn = 0
-        # Made once: to read the authorities of the machine anew for each question would be a load of its own.
-        secure = any(address.startswith("https:") for address in cluster.addresses)
-        self._trust = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +185,9 @@ class Observer:
     def _with_client(self, ask: Callable[[httpx.Client], None]) -> None:
         # New connections each time: an old one may lead to a node that is no more, or past a line that was cut.
         headers = {"authorization": f"Bearer {self._cluster.token}"}
-        with httpx.Client(headers=headers, timeout=ANSWER_SECONDS, trust_env=False, verify=self._trust) as client:
+        with httpx.Client(
+            headers=headers, timeout=ANSWER_SECONDS, trust_env=False, verify=trust(self._cluster.ca)
+        ) as client:
             ask(client)
 
     def _ask_who_leads(self, node: NodeHandle, client: httpx.Client) -> None:

@@ -174,6 +174,7 @@ class OwnCluster:
         self._nodes = [OwnNode(node, self.token) for node in described.nodes]
         self.lease = described.lease
         self.cluster_id = described.cluster_id
+        self.ca = described.ca
         self.data_dir = described.data_dir or described.work_dir / "no-data-dir"
         self.abilities = frozenset(
             ability
@@ -189,14 +190,14 @@ class OwnCluster:
         return list(self._nodes)
 
     def client(self) -> ClusterClient:
-        return ClusterClient(self.addresses, token=self.token, ca=self.described.ca)
+        return ClusterClient(self.addresses, token=self.token, ca=self.ca)
 
     def close(self) -> None:
         for node in self._nodes:
             node.start()
 
     def __enter__(self) -> Self:
-        if not any(ask_leader(address, self.token) for address in self.addresses):
+        if not any(ask_leader(address, self.token, self.ca) for address in self.addresses):
             raise ChaosError(
                 f"no node names a leader: {', '.join(self.addresses)}; start the cluster, and check the token"
             )

@@ -17,7 +17,7 @@ from firesteel.client.errors import ClusterError
 from firesteel.client.operations import SAVEPOINT
 from firesteel.errors import DuplicateJobError, FiresteelError, OperationNotFoundError, SavepointError
 from firesteel.types import JobID
-from firesteel_chaos.controlled import BadLine
+from firesteel_chaos.controlled import BadLine, trust
 from firesteel_chaos.faults.model import NoTargetError, Strike, World, fault
 from firesteel_chaos.faults.nodes import down
 
@@ -61,7 +61,11 @@ def mid_upload(world: World, strike: Strike) -> Iterator[None]:
         headers = {"authorization": f"Bearer {world.cluster.token}", "content-type": "application/octet-stream"}
         with contextlib.suppress(httpx.HTTPError):
             httpx.post(
-                f"{node.address}/blobs", content=body(), headers={**headers, "x-content-sha256": key}, timeout=10
+                f"{node.address}/blobs",
+                content=body(),
+                headers={**headers, "x-content-sha256": key},
+                timeout=10,
+                verify=trust(world.cluster.ca),
             )
         half.set()
 
@@ -135,7 +139,7 @@ def duplicates(world: World, strike: Strike) -> Iterator[None]:
     refused: list[str] = []
 
     def submit(address: str, timeout: float) -> None:
-        with ClusterClient(address, token=world.cluster.token, timeout=timeout) as client:
+        with ClusterClient(address, token=world.cluster.token, ca=world.cluster.ca, timeout=timeout) as client:
             try:
                 client.submit(graph("duplicates", 1), job_id=job)
             except ClusterError:
@@ -244,7 +248,9 @@ def _call(world: World, method: str, path: str) -> httpx.Response | None:
     headers = {"authorization": f"Bearer {world.cluster.token}"}
     for node in world.cluster.nodes():
         with contextlib.suppress(httpx.HTTPError):
-            answer = httpx.request(method, node.address + path, headers=headers, timeout=10)
+            answer = httpx.request(
+                method, node.address + path, headers=headers, timeout=10, verify=trust(world.cluster.ca)
+            )
             if answer.status_code < 500:
                 return answer
     return None

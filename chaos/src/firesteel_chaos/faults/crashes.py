@@ -46,7 +46,9 @@ def _crash(side: str, where: str, words: str) -> Fault:
 
         def write(_: threading.Event) -> None:
             """Give the leader something to write down."""
-            with ClusterClient(world.cluster.addresses, token=world.cluster.token, timeout=10) as client:
+            with ClusterClient(
+                world.cluster.addresses, token=world.cluster.token, ca=world.cluster.ca, timeout=10
+            ) as client:
                 try:
                     if where == "operations/" and (streams := world.drivers("streaming")):
                         wish = {"target-directory": None, "cancel-job": False}

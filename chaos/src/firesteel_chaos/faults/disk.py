@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from firesteel_chaos.controlled import ASK_SECONDS
+from firesteel_chaos.controlled import ASK_SECONDS, trust
 from firesteel_chaos.faults.model import NoTargetError, Strike, World, fault
 from firesteel_chaos.faults.nodes import down
 from firesteel_chaos.faults.processes import limited
@@ -213,7 +213,8 @@ def _ask(world: World, path: str) -> int | None:
     for node in world.cluster.nodes():
         with contextlib.suppress(httpx.HTTPError):
             headers = {"authorization": f"Bearer {world.cluster.token}"}
-            status = httpx.get(node.address + path, headers=headers, timeout=ASK_SECONDS).status_code
+            asked = httpx.get(node.address + path, headers=headers, timeout=ASK_SECONDS, verify=trust(world.cluster.ca))
+            status = asked.status_code
             if status not in (502, 503, 504):
                 return status
     return None

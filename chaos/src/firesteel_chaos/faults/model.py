@@ -41,6 +41,7 @@ ABILITIES = {
     "small-disk": "the data directory is on a disk of its own that can be filled",
     "zookeeper": "the servers of ZooKeeper are ours",
     "postgresql": "the server of PostgreSQL is ours",
+    "hosts": "nodes and workers are on hosts of our own, which can crash, stand still and be cut off",
 }
 
 

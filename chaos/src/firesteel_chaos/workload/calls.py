@@ -50,7 +50,10 @@ class RecordingClient:
         addresses = list(self._cluster.addresses)
         first = self._rng.randrange(len(addresses))
         return ClusterClient(
-            addresses[first:] + addresses[:first], token=self._cluster.token, timeout=self._rng.choice(PATIENCE)
+            addresses[first:] + addresses[:first],
+            token=self._cluster.token,
+            ca=self._cluster.ca,
+            timeout=self._rng.choice(PATIENCE),
         )
 
     def fresh(self) -> None:
