@@ -75,6 +75,7 @@ class FakeNode:
 class FakeCluster:
     cluster_id = "default"
     token = "secret"
+    ca = None
     lease = 4.0
 
     def __init__(self, root: Path) -> None:

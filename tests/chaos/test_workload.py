@@ -191,6 +191,7 @@ def test_savepoints_are_looked_at(tmp_path: Path) -> None:
 class NoCluster:
     addresses = ("http://127.0.0.1:1", "http://127.0.0.1:2")
     token = "t"
+    ca = None
     cluster_id = "default"
 
     def __init__(self, data_dir: Path) -> None:
