@@ -31,6 +31,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.executor import Deployment, Presence
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
@@ -39,6 +40,7 @@ from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.types import AttemptId, Guard, JobID, new_job_id
+from firesteel.worker.offer import local_offer
 
 CLIENTS = 32
 
@@ -49,11 +51,11 @@ class Engines:
     def __init__(self, *, come: bool) -> None:
         self._come = come
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
+    async def start(self, spec: EngineSpec, worker: str) -> EngineRecord:
         if not self._come:
             await asyncio.Event().wait()
         me = ProcessIdentity.of(os.getpid())
-        return EngineRecord("stub", spec, "localhost", 1, process=me, cores=2)
+        return EngineRecord("stub", spec, "localhost", 1, process=me, cores=2, worker=worker)
 
     async def adopt(self, record: EngineRecord) -> EngineRecord:
         return record
@@ -170,6 +172,7 @@ class Plane:
             clear_outputs=nothing,
             enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(directory / "blobs", max_size=1, quota=1), directory),
+            worker=local_offer(configuration, shared_engine_spec(configuration), "w"),
         )
         runner = node.dispatcher_runner(ha.election("bench"), address="bench", on_fatal=_die, on_shut_down=lambda: None)
         plane = Plane(configuration, ha, runner, metrics=node.metrics)

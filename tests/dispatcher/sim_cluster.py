@@ -27,6 +27,7 @@ from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
 from firesteel.jobmaster.master import JobMaster
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.savepoint.manifest import SavepointRequest
@@ -38,6 +39,7 @@ from firesteel.stores.job_results import JobResult
 from firesteel.testing.virtual_time import NODE, VirtualTimeLoop, inline
 from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import AttemptId, Guard, JobID
+from firesteel.worker.offer import local_offer
 
 T = TypeVar("T")
 
@@ -178,6 +180,7 @@ class Cluster:
             files=JobFiles(
                 BlobStore(self.directory / process.name / "blobs", max_size=1, quota=1), self.directory / process.name
             ),
+            worker=local_offer(self.configuration, shared_engine_spec(self.configuration), "w"),
             make_job_master=self.make_job_master,
             now=lambda: self.world.now,
             metrics=self.metrics,

@@ -113,7 +113,7 @@ class Parts:
             async def close(self) -> None:
                 parts.close("engine provider")
 
-        def engine_provider(_: Configuration) -> Engines:
+        def engine_provider(_: Configuration, _worker: str) -> Engines:
             parts.open("engine provider")
             return Engines()
 

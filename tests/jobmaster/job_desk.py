@@ -97,12 +97,12 @@ class Resources:
             raise self.errors.pop(0)
         return self._slot(request)
 
-    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None, worker: str = "") -> Slot | None:
         self.log.append(f"reclaim {engine_id}")
         await self.reclaim_gate.wait()
         return self._slot(request) if self.reclaimable else None
 
-    def expect(self, engine_ids: Sequence[str | None]) -> None: ...
+    def expect(self, held: Sequence[tuple[str | None, str]]) -> None: ...
 
     def recovered(self) -> None: ...
 

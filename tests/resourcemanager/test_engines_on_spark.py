@@ -22,6 +22,7 @@ from firesteel.resourcemanager.state import EngineState
 from firesteel.types import JobID
 from firesteel.worker.engines import LocalEngineProvider
 from firesteel.worker.launch_options import launch_options
+from firesteel.worker.offer import local_offer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -58,6 +59,7 @@ def test_killed_engine_is_told_and_replaced(mine: Configuration) -> None:
     async def scene() -> None:
         source = provider(mine)
         manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
+        manager.offer([local_offer(mine, SPEC, "w")])
         await manager.start()
         manager.recovered()
         slot = await asyncio.wait_for(manager.request_slot(request("a")), 90)
@@ -86,6 +88,7 @@ def test_engines_are_adopted_by_the_next_life_also_one_that_was_just_starting(
     async def dropped() -> None:
         """Ends as a crash does: nothing is closed, and the engine is still starting."""
         manager = ResourceManager(mine, provider(mine), default_spec=SPEC, guard=certain)
+        manager.offer([local_offer(mine, SPEC, "w")])
         await manager.start()
         manager.recovered()
         asking = asyncio.create_task(manager.request_slot(request("a")))
@@ -100,6 +103,7 @@ def test_engines_are_adopted_by_the_next_life_also_one_that_was_just_starting(
     async def next_life() -> None:
         source = provider(mine)
         manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
+        manager.offer([local_offer(mine, SPEC, "w")])
         await manager.start()
         slot = await asyncio.wait_for(manager.reclaim_slot(request("a"), left.engine_id), 90)
         assert slot is not None
@@ -130,6 +134,7 @@ def test_engine_that_was_left_behind_is_found_and_removed(mine: Configuration) -
     async def life() -> None:
         source = LocalEngineProvider(EngineDirectory(root), launch_options(mine))
         manager = ResourceManager(mine, source, default_spec=SPEC, guard=certain)
+        manager.offer([local_offer(mine, SPEC, "w")])
         await manager.start()
         manager.recovered()
         await asyncio.wait_for(manager.request_slot(request("a")), 90)

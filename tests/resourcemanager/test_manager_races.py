@@ -99,7 +99,7 @@ def test_request_that_is_refused_when_it_was_just_cancelled(tmp_path: Path) -> N
         await asyncio.sleep(0)
         given_up.cancel()
         # What is refused is refused at once; limits that fall while it waits are the only way to be refused later.
-        desk.manager._limits = replace(desk.manager._limits, max_cores=0)
+        desk.manager.offer([replace(o, max_cores=0) for o in desk.manager._offers])
         desk.manager.recovered()
         await gave_up(given_up)
         assert desk.manager.overview().waiting == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from firesteel.engines.record import EngineSpec
 from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, StartEngine, StopEngine, apply, plan
 from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
 from firesteel.types import JobID
 
@@ -17,14 +19,24 @@ X = EngineSpec("local[1]")
 Y = EngineSpec("local[2]")
 Z = EngineSpec("local[2]", memory="2g")
 ATTACHED = EngineSpec("sc://spark.example.com:15002")
-LIMITS = Limits(slots=2, max_engines=2, idle_timeout=100, max_cores=4, max_memory="4g")
+LIMITS = Limits(slots=2, idle_timeout=100)
+OFFER = WorkerOffer("w", "host", max_engines=2, max_cores=4, max_memory="4g")
 
 
 class Desk:
     """A state with names: what is asked is called by the job, engines by the order of their start."""
 
-    def __init__(self, limits: Limits = LIMITS, *, recovered: bool = True, **changes: Any) -> None:
+    def __init__(
+        self,
+        limits: Limits = LIMITS,
+        *,
+        recovered: bool = True,
+        max_engines: int = 2,
+        offers: Sequence[WorkerOffer] | None = None,
+        **changes: Any,
+    ) -> None:
         self.state = ResourceState()
+        self.state.offer(offers or [dataclasses.replace(OFFER, max_engines=max_engines)])
         self.state.recovered = recovered
         self.limits = dataclasses.replace(limits, **changes)
         self.now = 0.0
@@ -85,7 +97,7 @@ def kinds(decisions: list[Decision]) -> list[type[Decision]]:
 def test_request_without_engine_starts_one_and_gets_it_when_ready() -> None:
     desk = Desk()
     desk.ask("a")
-    assert desk.act() == [StartEngine(X, (desk.tickets["a"],))]
+    assert desk.act() == [StartEngine(X, (desk.tickets["a"],), "w")]
     assert desk.granted("a") == [False]
     desk.settle()
     assert desk.at == {"a": "engine-1"}
@@ -98,7 +110,7 @@ def test_starting_engine_counts_for_as_many_requests_as_it_has_slots() -> None:
     desk.ask("b")
     assert desk.act() == []
     desk.ask("c")
-    assert desk.act() == [StartEngine(X, (desk.tickets["c"],))]
+    assert desk.act() == [StartEngine(X, (desk.tickets["c"],), "w")]
 
 
 def test_requests_of_one_moment_share_the_engine_that_is_started_for_them() -> None:
@@ -106,7 +118,7 @@ def test_requests_of_one_moment_share_the_engine_that_is_started_for_them() -> N
     for job in "abc":
         desk.ask(job)
     a, b, c = (desk.tickets[job] for job in "abc")
-    assert desk.act() == [StartEngine(X, (a, b)), StartEngine(X, (c,))]
+    assert desk.act() == [StartEngine(X, (a, b), "w"), StartEngine(X, (c,), "w")]
 
 
 def test_specs_must_be_equal() -> None:
@@ -294,11 +306,11 @@ def test_engine_whose_exclusive_request_was_cancelled_serves_the_next() -> None:
 
 # -- warm ---------------------------------------------------------------------------------------------------------
 
-WARM = dataclasses.replace(LIMITS, max_engines=3, warm=1, warm_spec=X)
+WARM = dataclasses.replace(LIMITS, warm=1, warm_spec=X)
 
 
 def test_warm_engine_is_started_used_and_replaced() -> None:
-    desk = Desk(WARM)
+    desk = Desk(WARM, max_engines=3)
     desk.settle()
     assert desk.specs == [X]
     desk.ask("a", exclusive=True)
@@ -308,7 +320,7 @@ def test_warm_engine_is_started_used_and_replaced() -> None:
 
 
 def test_warm_engines_stay_within_the_limit_and_are_not_idle() -> None:
-    desk = Desk(WARM, warm=5)
+    desk = Desk(WARM, max_engines=3, warm=5)
     desk.settle()
     assert len(desk.specs) == 3
     desk.now = 1e6
@@ -343,7 +355,7 @@ def test_warm_engine_is_not_refilled_while_somebody_waits_for_room() -> None:
 
 
 def test_shared_request_leaves_the_warm_engine_when_another_is_idle() -> None:
-    desk = Desk(WARM)
+    desk = Desk(WARM, max_engines=3)
     desk.settle()
     [warm] = desk.state.engines
     used = desk.run("a")
@@ -359,7 +371,7 @@ def test_shared_request_leaves_the_warm_engine_when_another_is_idle() -> None:
 def test_classic_driver_takes_the_room_of_an_engine() -> None:
     desk = Desk()
     desk.ask("a", classic=True)
-    assert desk.act() == [Grant(desk.tickets["a"], JobID("a"), None)]
+    assert desk.act() == [Grant(desk.tickets["a"], JobID("a"), None, "w")]
     desk.run("b", X)
     desk.ask("c", classic=True)
     assert desk.act() == []
@@ -438,7 +450,7 @@ def test_nothing_is_granted_started_or_stopped_before_recovery_ended() -> None:
     desk.now = 1000
     assert desk.act() == []
     desk.state.recovered = True
-    assert Grant(desk.tickets["a"], JobID("a"), "old") in desk.act()
+    assert Grant(desk.tickets["a"], JobID("a"), "old", "w") in desk.act()
 
 
 def test_adopted_engine_that_nobody_needs_falls_under_the_idle_rule() -> None:
@@ -534,7 +546,7 @@ def test_failed_start_gives_back_those_it_was_for_and_the_others_wait() -> None:
     desk.act()
     [key] = desk.state.engines
     assert desk.state.start_failed(key) == [desk.tickets["a"]]
-    assert desk.act() == [StartEngine(X, (desk.tickets["b"],))]
+    assert desk.act() == [StartEngine(X, (desk.tickets["b"],), "w")]
 
 
 def test_lost_engine_frees_nothing_until_it_is_gone() -> None:

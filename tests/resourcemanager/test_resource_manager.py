@@ -21,6 +21,7 @@ from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.resourcemanager.state import EngineState
 from firesteel.types import Guard, JobID
+from firesteel.worker.offer import local_offer
 
 X = EngineSpec("local[1]")
 Y = EngineSpec("local[2]")
@@ -48,8 +49,8 @@ class FakeProvider:
         self.looks = 0
         self._count = 0
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
-        self.log.append(f"start {spec.master}")
+    async def start(self, spec: EngineSpec, worker: str) -> EngineRecord:
+        self.log.append(f"start {spec.master}" if worker == "w" else f"start {spec.master} on {worker}")
         self._count += 1
         name = f"e{self._count}"
         await self.gate.wait()
@@ -90,8 +91,8 @@ class FakeProvider:
         return self.of_user
 
 
-def record(engine_id: str, spec: EngineSpec = X, *, shared: bool = False) -> EngineRecord:
-    return EngineRecord(engine_id, spec, "localhost", 1, started_at=1000.0, shared=shared)
+def record(engine_id: str, spec: EngineSpec = X, *, shared: bool = False, worker: str = "") -> EngineRecord:
+    return EngineRecord(engine_id, spec, "localhost", 1, started_at=1000.0, shared=shared, worker=worker)
 
 
 def configuration(tmp_path: Path, **options: str) -> Configuration:
@@ -121,6 +122,7 @@ class Desk:
             guard=self._guard,
             on_error=self.unexpected.append,
         )
+        self.manager.offer([local_offer(configuration(tmp_path, **options), X, "w")])
         self.asked: list[asyncio.Task[Slot]] = []
 
     def _guard(self) -> None:
@@ -235,6 +237,7 @@ def test_default_engine_is_never_too_large(tmp_path: Path) -> None:
     async def scene() -> None:
         big = EngineSpec("local[4096]", "9000g")
         manager = ResourceManager(configuration(tmp_path), FakeProvider(), default_spec=big, guard=certain)
+        manager.offer([local_offer(configuration(tmp_path), big, "w")])
         await manager.start()
         manager.recovered()
         assert (await manager.request_slot(SlotRequest(JobID("a"), big))).engine is not None
@@ -286,7 +289,7 @@ def test_silent_engine_of_an_earlier_life_keeps_only_its_own_jobs_waiting(tmp_pa
 
     async def scene(desk: Desk) -> None:
         [mine] = await desk.provider.existing()
-        desk.manager.expect([mine.engine_id, mine.engine_id])
+        desk.manager.expect([(mine.engine_id, "")] * 2)
         waiting = desk.ask("new")
         await desk.looks(3)
         assert not waiting.done()
@@ -509,7 +512,7 @@ def test_engine_that_does_not_survive_adoption_is_ended_and_its_slot_is_none(tmp
         assert await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-unknown") is None
         assert await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), None) is None
         assert await desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-well") is not None
-        assert desk.provider.log == ["kill e-dead"]
+        await desk.until(lambda: desk.provider.log == ["kill e-dead"])
 
     play(scene, tmp_path, recovered=False, prepare=prepare)
 
@@ -523,7 +526,7 @@ def test_slots_are_taken_back_before_their_engine_answers_and_nobody_new_is_put_
     """What runs on a busy engine runs on; whether it is well enough for others is another question."""
 
     async def scene(desk: Desk) -> None:
-        desk.manager.expect(["e-old"])
+        desk.manager.expect([("e-old", "")])
         slot = await asyncio.wait_for(desk.manager.reclaim_slot(SlotRequest(JobID("a"), X), "e-old"), 5)
         assert slot is not None
         desk.manager.recovered()
@@ -578,7 +581,7 @@ def test_a_thousand_jobs_have_their_engines_looked_for_once_each(tmp_path: Path)
 
     async def scene(desk: Desk) -> None:
         homes = [engines[n % 4] for n in range(1000)]
-        desk.manager.expect(homes)
+        desk.manager.expect([(home, "") for home in homes])
         claims = [desk.manager.reclaim_slot(SlotRequest(JobID(f"j{n}"), X), home) for n, home in enumerate(homes)]
         slots = await asyncio.wait_for(asyncio.gather(*claims), 30)
         assert all(slot is not None for slot in slots)

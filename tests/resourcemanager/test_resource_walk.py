@@ -11,6 +11,7 @@ import pytest
 from firesteel.engines.record import EngineSpec
 from firesteel.resourcemanager.core import Decision, Grant, Limits, StartEngine, StopEngine, apply, plan
 from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.resourcemanager.state import Engine, EngineState, RequestShape, ResourceState, Ticket, Waiting
 from firesteel.types import JobID
 
@@ -18,12 +19,14 @@ SPECS = [EngineSpec("local[1]"), EngineSpec("local[2]"), EngineSpec("local[2]", 
 OWNERS = ["ann", "ann", "bob", None]
 ATTACHED = EngineSpec("sc://h:15002")
 LONGEST_JOB = 12.0
+WORKER = "w"
 
 
 @dataclass
 class World:
     rng: random.Random
     limits: Limits
+    max_engines: int
     state: ResourceState = field(default_factory=ResourceState)
     now: float = 0.0
     running: dict[Ticket, float] = field(default_factory=dict)
@@ -85,7 +88,7 @@ class World:
                 assert engine.idle
                 assert not engine.foreign
             case StartEngine() if not decision.spec.attached:
-                assert self.state.rooms_taken < self.limits.max_engines
+                assert self.state.rooms_taken[WORKER] < self.max_engines
 
     def check_order(self, before: dict[RequestShape, list[Waiting]], decisions: list[Decision]) -> None:
         """Of one shape, those that were granted were the first of the queue, in order."""
@@ -96,7 +99,7 @@ class World:
             assert [w.order for w in queue] == sorted(w.order for w in queue)
 
     def check_state(self) -> None:
-        assert self.state.rooms_taken <= self.limits.max_engines
+        assert self.state.rooms_taken[WORKER] <= self.max_engines
         held = [t for e in self.state.engines.values() for t in e.holders] + list(self.state.classic)
         assert sorted(held) == sorted(self.running)
         for engine in self.state.engines.values():
@@ -152,17 +155,16 @@ class World:
 
 def world(seed: int) -> World:
     rng = random.Random(seed)
+    slots, max_engines = rng.randint(1, 4), rng.randint(1, 4)
     limits = Limits(
-        slots=rng.randint(1, 4),
-        max_engines=rng.randint(1, 4),
+        slots=slots,
         idle_timeout=rng.choice([2.0, 50.0]),
-        max_cores=4,
-        max_memory="4g",
         warm=rng.choice([0, 0, 1, 2]),
         warm_spec=replace(SPECS[0], owner=OWNERS[0]),
         patience=10.0,
     )
-    made = World(rng, limits)
+    made = World(rng, limits, max_engines)
+    made.state.offer([WorkerOffer(WORKER, "host", made.max_engines, max_cores=4, max_memory="4g")])
     made.state.recovered = True
     return made
 
@@ -205,4 +207,4 @@ def test_nobody_starves_while_others_keep_coming(seed: int) -> None:
             walk.act()
         oldest = max((walk.now - t for t in walk.asked.values()), default=0.0)
         # At worst each of those before it has an engine to itself, for as long as a job can take.
-        assert oldest < 16 * LONGEST_JOB / walk.limits.max_engines + 2 * LONGEST_JOB
+        assert oldest < 16 * LONGEST_JOB / walk.max_engines + 2 * LONGEST_JOB

@@ -24,6 +24,7 @@ from firesteel.jobgraph.admission import digest_of
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnrichers, load_enrichers
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.status import JobStatus
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
@@ -32,6 +33,7 @@ from firesteel.stores.job_results import JobResult
 from firesteel.testing.virtual_time import NODE, VirtualTimeLoop, inline
 from firesteel.testing.virtual_time import run_in_virtual_time as run
 from firesteel.types import JobID
+from firesteel.worker.offer import local_offer
 
 SETTLE = 4000.0
 """Virtual seconds after the last fault within which every job must have ended and be clean."""
@@ -160,6 +162,7 @@ class Simulation:
             clear_outputs=clear_outputs,
             enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(self.directory / "blobs", max_size=1, quota=1), self.directory),
+            worker=local_offer(_configuration(), shared_engine_spec(_configuration()), "w"),
             now=lambda: self.world.now,
         )
 

@@ -400,13 +400,14 @@ class SimStore(_Part):
 class SimEngines(_Part):
     """An EngineProvider."""
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
+    async def start(self, spec: EngineSpec, worker: str) -> EngineRecord:
         await self.process.touch(counts=True)
         if self.world.random.random() < self.process.start_errors:
             raise EngineStartError("it did not come up")
         self.world.sequence += 1
         engine_id = f"engine-{self.world.sequence}"
-        record = EngineRecord(engine_id, spec, "localhost", 1, process=ProcessIdentity(self.world.sequence, "1"))
+        process = ProcessIdentity(self.world.sequence, "1")
+        record = EngineRecord(engine_id, spec, "localhost", 1, process=process, worker=worker)
         self.world.engines[engine_id] = record
         self.world.effect(self.process, "start-engine", engine_id)
         await self.process.touched(delay=3.0)

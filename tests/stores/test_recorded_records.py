@@ -221,7 +221,8 @@ def test_results_of_0_1_are_read() -> None:
 @pytest.mark.parametrize(("part", "recorded"), PARTS)
 def test_parts_of_records_are_read_and_written(part: object, recorded: str) -> None:
     assert from_json(json.loads(recorded), type(part)) == part
-    assert json.dumps(to_json(part)) == recorded
+    written = part.as_json() if isinstance(part, EngineRecord) else to_json(part)
+    assert json.dumps(written) == recorded
 
 
 def test_past_of_a_job_is_read_and_written() -> None:

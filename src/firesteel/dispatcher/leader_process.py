@@ -73,7 +73,7 @@ class DispatcherLeaderProcess:
         poisoned = {**bad_records, **bad_graphs, **bad_results}
         services.resources.expect(
             [
-                engine_id if isinstance(engine_id := record.get("engine_id"), str) else None
+                (engine_id if isinstance(engine_id := record.get("engine_id"), str) else None, "")
                 for job_id, record in records.items()
                 if job_id not in poisoned
                 and services.results.get(job_id) is None

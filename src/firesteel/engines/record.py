@@ -55,6 +55,9 @@ class EngineRecord:
     tls: bool = False
     shared: bool = False
     """Started to be used by many runs (`firesteel engine start`); a run never stops it."""
+    worker: str = ""
+    """The id of the worker that has it, as far as a leader knows. It is not in the engine's own file, which that worker
+    reads."""
 
     @property
     def shares_files(self) -> bool:
@@ -75,7 +78,9 @@ class EngineRecord:
         return f"sc://{self.host}:{self.port}/;{';'.join(parts)}"
 
     def as_json(self) -> dict[str, object]:
-        return to_json(self)
+        data = to_json(self)
+        del data["worker"]
+        return data
 
     @staticmethod
     def from_json(data: object) -> EngineRecord:

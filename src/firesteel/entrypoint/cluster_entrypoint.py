@@ -50,6 +50,7 @@ from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
 from firesteel.jobmaster.artifacts import JobFiles
+from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.endpoint import WebMonitorEndpoint
@@ -62,6 +63,8 @@ from firesteel.stores.secrets import NodeKeys
 from firesteel.stores.workers import WorkerStore
 from firesteel.types import JobID
 from firesteel.worker.executor import LocalAttemptExecutor
+from firesteel.worker.identity import worker_id
+from firesteel.worker.offer import local_offer
 from firesteel.worker.pool import DriverPool
 from firesteel.worker.sandboxing import close_files_of_the_node, sandbox_policy, say_what_holds
 
@@ -224,6 +227,8 @@ class ClusterEntrypoint:
             sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
             close_files_of_the_node(configuration)
             say_what_holds(configuration)
+        with starting("worker"):
+            worker = local_offer(configuration, shared_engine_spec(configuration), worker_id(root))
         executor = self._parts.executor
         clear_outputs: ClearOutputs = _nothing_to_clear
         with starting("driver pool"):
@@ -241,7 +246,7 @@ class ClusterEntrypoint:
         with starting("engine provider"):
             engines = self._parts.engines
             if engines is None:
-                engines = made = engine_provider(configuration)
+                engines = made = engine_provider(configuration, worker.worker)
                 opened.push_async_callback(made.close)
         opened.push_async_callback(tasks.close)
         with starting("store of ended jobs"):
@@ -259,6 +264,7 @@ class ClusterEntrypoint:
             clear_outputs=clear_outputs,
             enrichers=labels,
             files=files,
+            worker=worker,
             on_lead=self._on_lead,
             metrics=self.metrics,
         )

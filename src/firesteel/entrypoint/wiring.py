@@ -31,6 +31,7 @@ from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.manager import ResourceManager
+from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.resourcemanager.provider import EngineProvider
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
@@ -80,6 +81,8 @@ class Node:
     clear_outputs: ClearOutputs
     enrichers: FailureEnrichers
     files: JobFiles
+    worker: WorkerOffer
+    """The worker that is part of this node."""
     make_job_master: MakeJobMaster = JobMaster
     events: JobEvents = dataclasses.field(default_factory=JobEvents)
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
@@ -121,6 +124,16 @@ class Leaderships:
         store = RetryingStore(measured, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
         await node.on_lead(store, epoch)
         guard = Certain(self.election, epoch)
+        resources = ResourceManager(
+            configuration,
+            node.engines,
+            default_spec=shared_engine_spec(configuration),
+            now=node.now,
+            guard=guard,
+            on_error=on_error,
+            metrics=node.metrics,
+        )
+        resources.offer([node.worker])
         return DispatcherServices(
             epoch=epoch,
             configuration=configuration,
@@ -130,15 +143,7 @@ class Leaderships:
             operations=OperationStore(store),
             parked=ParkedStore(store),
             uploads=UploadStore(store),
-            resources=ResourceManager(
-                configuration,
-                node.engines,
-                default_spec=shared_engine_spec(configuration),
-                now=node.now,
-                guard=guard,
-                on_error=on_error,
-                metrics=node.metrics,
-            ),
+            resources=resources,
             executor=node.executor,
             finished=node.finished,
             archivist=node.archivist,
@@ -166,7 +171,7 @@ class Certain:
             raise FencingError(f"epoch {self.epoch} leads no more, or not for certain; nothing was done")
 
 
-def engine_provider(configuration: Configuration) -> LocalEngineProvider:
+def engine_provider(configuration: Configuration, worker: str) -> LocalEngineProvider:
     return LocalEngineProvider(
         EngineDirectory(ClusterLayout.of(configuration).home),
         launch_options(configuration),
@@ -175,6 +180,7 @@ def engine_provider(configuration: Configuration) -> LocalEngineProvider:
         token=configuration.engine.token or "",
         patience=configuration.heartbeat.timeout,
         whereabouts=Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts)),
+        worker=worker,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from firesteel.engines.record import EngineRecord, EngineSpec
+from firesteel.resourcemanager.offers import ANYWHERE, Placement
 from firesteel.types import JobID
 
 
@@ -25,6 +26,8 @@ class SlotRequest:
     """Higher goes first; equal ones go by arrival."""
     arrival: float = 0.0
     """When the job was accepted. The order survives a failover because it is stored with the graph (I21)."""
+    placement: Placement = ANYWHERE
+    """Which workers will do."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,26 +38,30 @@ class Slot:
     engine: EngineRecord | None
     """None for a classic driver."""
     lost: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done, with the reason, when the engine is gone. The slot need not be released then."""
+    """Done, with the reason, when the engine or its worker is gone. The slot need not be released then."""
+    worker: str = ""
+    """Where the driver runs, and the engine, unless it was attached."""
 
 
 class ResourceManagerGateway(Protocol):
     async def request_slot(self, request: SlotRequest) -> Slot:
         """Wait for a slot. Cancelling the call gives up the place in the queue.
 
-        Raises ResourcesUnavailableError when no engine will ever be large enough, and EngineStartError when
+        Raises ResourcesUnavailableError when no worker of the cluster will ever do for the job, and EngineStartError when
         an engine was started for this job and did not come up.
         """
         ...
 
-    def expect(self, engine_ids: Sequence[str | None]) -> None:
-        """Announce, before any request, the engines of recovered jobs, one entry per job (None: a classic driver)."""
+    def expect(self, held: Sequence[tuple[str | None, str]]) -> None:
+        """Announce, before any request, what recovered jobs hold, one entry per job: the engine (None: a classic driver)
+        and the worker (empty: not known)."""
         ...
 
-    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
-        """The slot that the job held under an earlier leader; None when that engine is gone.
+    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None, worker: str = "") -> Slot | None:
+        """The slot that the job held under an earlier leader; None when that engine is gone, or its worker is lost.
 
-        Until all jobs that `expect` named for an engine have asked, no other job is given a slot there.
+        Waits for a worker that has not come back yet. Until all jobs that `expect` named for an engine have asked, no
+        other job is given a slot there.
         """
         ...
 

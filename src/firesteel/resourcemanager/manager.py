@@ -10,17 +10,14 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from firesteel.concurrency import Backoff, OwnedTasks, retry
+from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
 from firesteel.config import Configuration
 from firesteel.config.sections import Isolation
-from firesteel.config.values import memory_bytes
-from firesteel.engines.command import local_cores
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import (
     EngineStartError,
@@ -36,10 +33,21 @@ from firesteel.metrics.declarations import (
     SLOT_WAIT,
 )
 from firesteel.metrics.registry import MetricRegistry
-from firesteel.resourcemanager.core import Decision, Grant, Limits, Refuse, StartEngine, StopEngine, apply, plan
+from firesteel.resourcemanager.core import (
+    Decision,
+    DetachEngine,
+    Grant,
+    Limits,
+    Refuse,
+    StartEngine,
+    StopEngine,
+    apply,
+    plan,
+)
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
+from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
-from firesteel.resourcemanager.provider import EngineHealth, EngineProvider, machine_memory
+from firesteel.resourcemanager.provider import EngineHealth, EngineProvider
 from firesteel.resourcemanager.pulse import Pulse
 from firesteel.resourcemanager.state import EngineState, ResourceState, Ticket
 from firesteel.types import Guard
@@ -56,14 +64,10 @@ CHECK_SECONDS = 12.0
 
 
 def limits_of(configuration: Configuration, default_spec: EngineSpec) -> Limits:
-    """What the options say; where they say nothing of a maximum, it is what this machine or the default engine has."""
     options = configuration.engine
     return Limits(
         slots=options.slots,
-        max_engines=options.max_engines,
         idle_timeout=options.idle_timeout,
-        max_cores=options.max_cores or max(os.cpu_count() or 1, local_cores(default_spec.master)),
-        max_memory=options.max_memory or max(machine_memory(), default_spec.memory, key=memory_bytes),
         warm=options.warm_engines if options.isolation is Isolation.JOB and not default_spec.attached else 0,
         warm_spec=default_spec,
     )
@@ -117,6 +121,14 @@ class ResourceManager:
         self._attaching: dict[str, asyncio.Task[None]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._pulses: dict[str, Pulse] = {}
+        self._offers: tuple[WorkerOffer, ...] = ()
+        self._met = set[str]()
+        """Workers whose engines are known here."""
+        self._gone = set[str]()
+        """Workers that were lost, and have not come back."""
+        self._starting: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._listed = False
         self._halted = False
         self._starts = 0
 
@@ -128,15 +140,24 @@ class ResourceManager:
         Jobs take their slots back on an engine whose process runs, without waiting for its answer: what runs there goes on.
         No new job is put on an engine before it has answered; one that does not for `heartbeat.timeout` is lost.
         """
+        here = {offer.worker for offer in self._offers}
         mine, shared = await asyncio.gather(self._provider.existing(), self._provider.shared())
         for record in mine:
-            self._records[record.engine_id] = record
-            self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
-            self._there[record.engine_id] = self._tasks.start(self._is_there(record), f"look for {record.engine_id}")
-        for record in (*mine, *shared):
-            task = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
-            self._adopting[record.engine_id] = task
+            self._take_over(record)
+        for record in shared:
+            self._adopting[record.engine_id] = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
+        self._listed = True
+        self._meet(here)
+        self.offer(self._offers)  # one may have come meanwhile
         self._tasks.start(self._tick(), "tick")
+
+    def _take_over(self, record: EngineRecord) -> None:
+        """An engine of an earlier leader on which jobs may run."""
+        key = record.engine_id
+        self._records[key] = record
+        self._state.adopt(key, record.spec, record.worker, slots=self._limits.slots, now=self._now())
+        self._there[key] = self._tasks.start(self._is_there(record), f"look for {key}")
+        self._adopting[key] = self._tasks.start(self._adopt(record), f"adopt {key}")
 
     def halt(self) -> None:
         """Act no more: nothing is granted, started or stopped from now on, whatever is released.
@@ -165,6 +186,61 @@ class ResourceManager:
         except OSError as error:
             logger.warning("engines could not be listed: %s", error)
 
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    def offer(self, offers: Sequence[WorkerOffer]) -> None:
+        """Tell which workers the cluster has now, all of them, the leader's own first.
+
+        One that does not answer is among them, and does not accept. One that is lost is not.
+        """
+        self._offers = tuple(offers)
+        self._met &= {o.worker for o in offers}
+        new = [o.worker for o in offers if o.known and o.worker not in self._met]
+        if self._listed and new and not self._halted:
+            self._tasks.start(self._get_to_know(new), f"meet {', '.join(new)}")
+        self._renew()
+
+    async def _get_to_know(self, workers: Sequence[str]) -> None:
+        """Find the engines of workers that have come, before these get new jobs."""
+        found = await retry(self._provider.existing, RETRIES, on=(FiresteelError, OSError), what="listing engines")
+        for record in found:
+            known = (self._records, self._adopting, self._state.engines)
+            if record.worker in workers and not any(record.engine_id in k for k in known):
+                self._take_over(record)
+        self._meet({o.worker for o in self._offers if o.known}.intersection(workers))
+        self._renew()
+
+    def _meet(self, workers: set[str]) -> None:
+        self._met |= workers
+        self._gone -= workers
+
+    def _renew(self) -> None:
+        self._state.offer(o if o.worker in self._met else replace(o, accepting=False) for o in self._offers)
+        self._act()
+
+    def lose_worker(self, worker: str, reason: str) -> None:
+        """Nothing of a worker runs any more: its engines and slots are gone, and the jobs that held these are told."""
+        logger.warning("worker %s is lost: %s", worker, reason)
+        self._gone.add(worker)
+        self._offers = tuple(o for o in self._offers if o.worker != worker)
+        self._met.discard(worker)
+        lost = [slot for slot in self._tickets if self._state.home(slot.worker) == worker]
+        for key in [key for key, e in self._state.engines.items() if self._state.home(e.worker) == worker]:
+            self._metrics.count(ENGINES_LOST)
+            for tasks in (self._starting, self._adopting, self._ending):
+                if (task := tasks.pop(key, None)) is not None:
+                    task.cancel()
+            self._records.pop(key, None)
+            self._pulses.pop(key, None)
+            lost += self._slots_of(self._state.gone(key))
+        for slot in lost:
+            if (ticket := self._tickets.pop(slot, None)) is not None:
+                del self._slots[ticket]
+                self._state.release(ticket, self._now())
+            if not slot.lost.done():
+                slot.lost.set_result(reason)
+        self._renew()
+
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
 
     async def request_slot(self, request: SlotRequest) -> Slot:
@@ -189,20 +265,20 @@ class ResourceManager:
                 self._act()
             raise
 
-    def expect(self, engine_ids: Sequence[str | None]) -> None:
-        self._state.expected = dict(Counter(engine_ids))
+    def expect(self, held: Sequence[tuple[str | None, str]]) -> None:
+        self._state.expected = Counter(held)
 
-    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+    async def reclaim_slot(self, request: SlotRequest, engine_id: str | None, worker: str = "") -> Slot | None:
         try:
-            return await self._reclaim(request, engine_id)
+            return await self._reclaim(request, engine_id, worker)
         finally:
-            self._state.settled(engine_id)
+            self._state.settled((engine_id, worker))
             self._act()
 
-    async def _reclaim(self, request: SlotRequest, engine_id: str | None) -> Slot | None:
+    async def _reclaim(self, request: SlotRequest, engine_id: str | None, worker: str) -> Slot | None:
         request = _plain(request)
         if request.classic:
-            return self._hold(self._state.reclaim(request, None), request, None)
+            return self._hold(self._state.reclaim(request, None, worker), request, None, worker)
         if engine_id is None:
             return None
         there = False
@@ -211,13 +287,15 @@ class ResourceManager:
             if not there:
                 await asyncio.wait({adopting})
         elif request.engine.attached and engine_id not in self._records:
-            await self._attached_again(request.engine)
+            await self._attached_again(request.engine, self._state.home(worker))
         if self._halted:
             raise _fenced()
         engine = self._state.engines.get(engine_id)
         if engine is None or not (engine.state is EngineState.READY or (there and engine.adopting)):
             return None
-        return self._hold(self._state.reclaim(request, engine_id), request, self._records[engine_id])
+        record = self._records[engine_id]
+        ticket = self._state.reclaim(request, engine_id)
+        return self._hold(ticket, request, record, worker or record.worker)
 
     async def _was_there(self, engine_id: str) -> bool:
         look = self._there.get(engine_id)
@@ -305,7 +383,7 @@ class ResourceManager:
             case Grant():
                 future = self._requests.pop(decision.ticket)
                 record = self._records[decision.engine] if decision.engine is not None else None
-                slot = Slot(decision.job_id, record)
+                slot = Slot(decision.job_id, record, worker=decision.worker)
                 self._note(decision.ticket, slot)
                 if future.done():
                     given_up.append(slot)  # cancelled a moment ago; its owner has not had the time to leave the queue
@@ -316,19 +394,22 @@ class ResourceManager:
             case StartEngine():
                 assert starting is not None
                 self._started_at[starting] = time.time()
-                self._tasks.start(self._start_engine(starting, decision), starting)
+                self._starting[starting] = self._tasks.start(self._start_engine(starting, decision), starting)
             case StopEngine():
                 record = self._records[decision.engine]
                 logger.info("stopping engine %s: %s", decision.engine, decision.why)
                 self._tasks.start(self._end(record, force=False), f"stop {decision.engine}")
+            case DetachEngine():
+                self._records.pop(decision.engine)
+                self._pulses.pop(decision.engine, None)
 
     def _tell(self, ticket: Ticket, error: Exception) -> None:
         future = self._requests.pop(ticket)
         if not future.done():  # one that was cancelled a moment ago wants to hear nothing
             future.set_exception(error)
 
-    def _hold(self, ticket: Ticket, request: SlotRequest, record: EngineRecord | None) -> Slot:
-        slot = Slot(request.job_id, record)
+    def _hold(self, ticket: Ticket, request: SlotRequest, record: EngineRecord | None, worker: str) -> Slot:
+        slot = Slot(request.job_id, record, worker=self._state.home(worker))
         self._note(ticket, slot)
         return slot
 
@@ -343,7 +424,7 @@ class ResourceManager:
         try:
             self._guard()
             began = time.monotonic()
-            record = await self._provider.start(decision.spec)
+            record = await self._provider.start(decision.spec, decision.worker)
         except FencingError as error:
             self.halt()
             self._on_error(error)
@@ -355,17 +436,23 @@ class ResourceManager:
             return
         finally:
             self._started_at.pop(key, None)
+            self._starting.pop(key, None)
         if record.engine_id in self._records:
             self._state.gone(key)  # attached meanwhile, by a job that took it back
         else:
             self._metrics.count(ENGINES_STARTED)
             self._metrics.observe(ENGINE_START, time.monotonic() - began)
-            self._ready(key, record)
+            self._ready(key, replace(record, worker=decision.worker))
         self._act()
 
     def _start_failed(self, key: str, decision: StartEngine, error: Exception) -> None:
         logger.warning("an engine (%s) did not start: %s", decision.spec.master, error)
         self._metrics.count(ENGINES_NOT_STARTED)
+        offer = self._state.workers.get(decision.worker)
+        if offer is None or not offer.accepting:
+            self._state.gone(key)  # the worker went away; those who wait for the engine get one elsewhere
+            self._act()
+            return
         told = error if isinstance(error, EngineStartError) else EngineStartError(f"an engine did not start: {error}")
         for ticket in self._state.start_failed(key):
             self._tell(ticket, told)
@@ -392,7 +479,7 @@ class ResourceManager:
         finally:
             self._adopting.pop(key, None)
         if record.shared:
-            self._state.adopt(key, record.spec, slots=self._limits.slots, now=self._now(), foreign=True)
+            self._state.adopt(key, record.spec, record.worker, slots=self._limits.slots, now=self._now(), foreign=True)
         self._ready(key, found)
         self._act()
 
@@ -404,27 +491,40 @@ class ResourceManager:
         if engine is not None and engine.state is EngineState.STARTING:
             await self._end_lost(record, "it does not answer", self._take_slots(record.engine_id))
 
-    async def _attached_again(self, spec: EngineSpec) -> None:
+    async def _attached_again(self, spec: EngineSpec, worker: str) -> None:
         """Once, for all jobs that were on it."""
         task = self._attaching.get(spec.master)
         if task is None:
-            task = self._attaching[spec.master] = self._tasks.start(self._attach_again(spec), f"attach {spec.master}")
+            task = self._tasks.start(self._attach_again(spec, worker), f"attach {spec.master}")
+            self._attaching[spec.master] = task
             task.add_done_callback(lambda _: self._attaching.pop(spec.master, None))
         await asyncio.wait({task})
 
-    async def _attach_again(self, spec: EngineSpec) -> None:
+    async def _attach_again(self, spec: EngineSpec, worker: str) -> None:
         try:
-            record = await self._provider.start(spec)
+            record = replace(await self._provider.start(spec, worker), worker=worker)
         except (FiresteelError, OSError) as error:
             logger.warning("an engine of an earlier leader is not used: %s", error)
             return
         if record.engine_id not in self._records and not self._halted:  # a new job may have attached it meanwhile
-            self._state.adopt(record.engine_id, spec, slots=self._limits.slots, now=self._now(), foreign=True)
+            self._state.adopt(record.engine_id, spec, worker, slots=self._limits.slots, now=self._now(), foreign=True)
             self._ready(record.engine_id, record)
 
     async def _end(self, record: EngineRecord, *, force: bool) -> None:
-        """End an engine that the state knows as STOPPING."""
+        """End an engine that the state knows as STOPPING. If its worker is lost meanwhile, it has ended."""
+        key = record.engine_id
+        task = self._tasks.start(self._stop_engine(record, force=force), f"end {key}")
+        self._ending[key] = task
+        await asyncio.wait({task})
+        if self._halted:
+            raise asyncio.CancelledError(key)
+        if self._ending.pop(key, None) is not None:
+            self._records.pop(key, None)
+            self._pulses.pop(key, None)
+            self._state.gone(key)
+        self._act()
 
+    async def _stop_engine(self, record: EngineRecord, *, force: bool) -> None:
         async def once() -> None:
             await self._provider.stop(record, force=force, guard=self._guard)
 
@@ -434,11 +534,6 @@ class ResourceManager:
         except FencingError as error:
             self.halt()
             self._on_error(error)
-            raise asyncio.CancelledError(what) from None
-        self._records.pop(record.engine_id, None)
-        self._pulses.pop(record.engine_id, None)
-        self._state.gone(record.engine_id)
-        self._act()
 
     # -- finding out that one is gone -----------------------------------------------------------------------------
 
@@ -468,7 +563,9 @@ class ResourceManager:
             known = (self._records, self._adopting, self._state.engines)
             if not any(record.engine_id in k for k in known):
                 logger.warning("found engine %s, which this leader has not started; taking it over", record.engine_id)
-                self._state.adopt(record.engine_id, record.spec, slots=self._limits.slots, now=self._now())
+                self._state.adopt(
+                    record.engine_id, record.spec, record.worker, slots=self._limits.slots, now=self._now()
+                )
                 self._adopting[record.engine_id] = self._tasks.start(self._adopt(record), f"adopt {record.engine_id}")
 
     async def _find_shared(self) -> None:

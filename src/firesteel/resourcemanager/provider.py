@@ -7,7 +7,6 @@ was being started or stopped through the engine's directory, which holds all tha
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
@@ -33,8 +32,8 @@ class EngineProvider(Protocol):
     further engine is started, and no further engine is told to end.
     """
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
-        """Start an engine, or attach to one, and wait until it answers.
+    async def start(self, spec: EngineSpec, worker: str) -> EngineRecord:
+        """Start an engine on a worker, or attach to one from there, and wait until it answers.
 
         Raises FiresteelError or OSError when it does not come up; nothing of it is left running then.
         """
@@ -69,9 +68,3 @@ class EngineProvider(Protocol):
     async def shared(self) -> Sequence[EngineRecord]:
         """Engines that a user started to be shared. The node must not stop them."""
         ...
-
-
-def machine_memory() -> str:
-    """The memory of this machine, as an option says it."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{total >> 20}m"

@@ -60,10 +60,10 @@ class FakeEngines:
         """The engine runs, and answers nothing more."""
         self._silent.add(engine_id)
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
+    async def start(self, spec: EngineSpec, worker: str = "") -> EngineRecord:
         if self.start_errors:
             raise self.start_errors.pop(0)
-        record = EngineRecord(f"fake-{next(self._numbers)}", spec, "localhost", 1)
+        record = EngineRecord(f"fake-{next(self._numbers)}", spec, "localhost", 1, worker=worker)
         self.started.append(record)
         self._alive[record.engine_id] = record
         return record

@@ -13,6 +13,7 @@ that died. `attempts.claim` explains why two leaders that both believe that they
 | `processes`, `pool`, `gateway`, `watch` | driver processes, their parent, JVMs of classic drivers, ends of processes |
 | `errands` | work at places that callers name, done by processes of their owners |
 | `engines` | the `EngineProvider` of this host: engines as its processes |
+| `identity`, `offer` | who the worker of this host is, and what it has room for |
 | `sandboxing` | which sandbox the configuration asks for |
 
 Only `executor`, `errands` and `engines` know the event loop. The others block, and run in their threads.

@@ -58,6 +58,7 @@ class LocalEngineProvider:
         token: str = "",
         patience: float = 30.0,
         whereabouts: Whereabouts | None = None,
+        worker: str = "",
     ) -> None:
         """
         Args:
@@ -68,7 +69,9 @@ class LocalEngineProvider:
             token: For attached endpoints (`engine.token`).
             patience: How long an adopted engine may be silent (`heartbeat.timeout`).
             whereabouts: Tells engines of this host from those of others.
+            worker: The id of the worker of this host, which has all engines that are found here.
         """
+        self._worker = worker
         self._whereabouts = whereabouts or Whereabouts(this_host())
         self._directory = directory
         self._options = options
@@ -83,7 +86,7 @@ class LocalEngineProvider:
         self._work = ThreadPoolExecutor(THREADS, thread_name_prefix="engines")
         self._checks = ThreadPoolExecutor(THREADS, thread_name_prefix="engine-health")
 
-    async def start(self, spec: EngineSpec) -> EngineRecord:
+    async def start(self, spec: EngineSpec, worker: str = "") -> EngineRecord:
         if spec.attached:
             return await self._attach(spec)
         abandoned = threading.Event()
@@ -97,7 +100,10 @@ class LocalEngineProvider:
             await surely(launching)
             launching.exception()
             raise
-        return record
+        return self._here(record)
+
+    def _here(self, record: EngineRecord) -> EngineRecord:
+        return dataclasses.replace(record, worker=self._worker)
 
     def _launch(self, spec: EngineSpec, abandoned: threading.Event) -> EngineRecord:
         if abandoned.is_set():
@@ -117,7 +123,7 @@ class LocalEngineProvider:
             logger.info("engine %s is left to come up by itself", record.engine_id)
 
     async def _attach(self, spec: EngineSpec) -> EngineRecord:
-        record = dataclasses.replace(launcher.attach(spec.master, self._token), spec=spec)
+        record = self._here(dataclasses.replace(launcher.attach(spec.master, self._token), spec=spec))
         if await self.health(record) is not EngineHealth.WELL:
             raise EngineStartError(
                 f"nothing answers at {spec.master}; start the Spark Connect server there, or change engine.master"
@@ -132,7 +138,7 @@ class LocalEngineProvider:
             found = record if record.shared else await self._in(self._checks, lambda: self._reloaded(record))
             match health := await self.health(found):
                 case EngineHealth.WELL:
-                    return found
+                    return self._here(found)
                 case EngineHealth.GONE:
                     raise EngineLostError(f"engine {record.engine_id} ({record.spec.master}) is gone")
                 case EngineHealth.BUSY if time.time() < began + self._options.start_timeout:
@@ -215,7 +221,7 @@ class LocalEngineProvider:
 
     async def existing(self) -> Sequence[EngineRecord]:
         def find() -> list[EngineRecord]:
-            return [r for r in self._directory.all() if not r.shared and not self._is_elsewhere(r)]
+            return [self._here(r) for r in self._directory.all() if not r.shared and not self._is_elsewhere(r)]
 
         return await self._in(self._work, find)
 
@@ -229,7 +235,10 @@ class LocalEngineProvider:
         if directory is None:
             return []
         found = await self._in(self._work, lambda: [r for r in directory.alive() if r.shared])
-        return [dataclasses.replace(r, spec=dataclasses.replace(r.spec, owner=self._shared_owner)) for r in found]
+        return [
+            self._here(dataclasses.replace(r, spec=dataclasses.replace(r.spec, owner=self._shared_owner)))
+            for r in found
+        ]
 
     async def close(self) -> None:
         """Release the threads. Engines keep running, and a call that is under way in a thread continues."""
