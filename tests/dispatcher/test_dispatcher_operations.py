@@ -99,7 +99,7 @@ def test_same_trigger_id_is_the_same_operation(tmp_path: Path, monkeypatch: pyte
 def test_bad_trigger_id(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job_id = await cluster.running(cluster.job(1, streaming=True))
-        with pytest.raises(InvalidInputError, match="is not a trigger id"):
+        with pytest.raises(InvalidInputError, match="is not a valid trigger id"):
             await cluster.ask(lambda d: d.trigger_checkpoint(job_id, "../t"))
 
     once(tmp_path, main)

@@ -117,7 +117,7 @@ def test_signal_ends_it_well(tmp_path: Path, start: Start, number: signal.Signal
     assert node.said.count(" firesteel.worker.sandboxing: ") == 1, "what guards the files of owners"
     node.process.send_signal(number)
     assert node.exit_code() == 0
-    assert f"{number.name} received; ending" in node.said
+    assert f"received {number.name}; ending" in node.said
     assert leadership(database) == (1, ""), "given up, not left to run out"
     assert not [c for c in children if alive(c)]
     assert "Traceback" not in node.said

@@ -147,7 +147,7 @@ def test_an_archive_of_absurd_size_is_not_read(
         await archivist.archive(job(1), DETAILS)
         monkeypatch.setattr(history, "_LARGEST", 10)
         assert await archivist.read_archive(job(1)) is None
-        assert "more than any archive" in caplog.text
+        assert "too many for an archive" in caplog.text
 
     asyncio.run(run())
 

@@ -46,7 +46,7 @@ def test_unreadable_records_are_told_apart() -> None:
         good, bad = await store.recover()
         assert good == {job(1): {"attempt": 1}}
         assert set(bad) == {job(2), job(3)}
-        with pytest.raises(UnreadableRecordError, match="no version"):
+        with pytest.raises(UnreadableRecordError, match="no valid version"):
             await store.get(job(2))
         assert await store.raw(job(2)) == b"{}"
 

@@ -46,7 +46,7 @@ def test_a_result_comes_back_from_json_as_it_was(one: JobResult) -> None:
 
 
 def test_only_an_end_is_a_result() -> None:
-    with pytest.raises(ValueError, match="RUNNING is not how"):
+    with pytest.raises(ValueError, match="cannot end as RUNNING"):
         result(1, status=JobStatus.RUNNING)
 
 

@@ -48,7 +48,7 @@ def test_ids_are_new_each_time_and_keep_the_name_as_far_as_paths_allow() -> None
 def test_what_is_no_id_is_no_path(text: str) -> None:
     """S4"""
     assert not is_upload_id(text)
-    with pytest.raises(ValueError, match="no id"):
+    with pytest.raises(ValueError, match="not an upload id"):
         asyncio.run(UploadStore(FaultyStore()).put(dataclasses.replace(upload(), upload_id=text), epoch=EPOCH))
 
 

@@ -1,4 +1,4 @@
-"""`python -m firesteel.entrypoint`: one node of a session cluster, in the foreground."""
+"""`python -m firesteel.entrypoint` runs one node of a cluster in the foreground."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def main(argv: list[str] | None = None) -> int:
         "-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option"
     )
     parser.add_argument("--definitions-from-stdin", action="store_true", help="read options as a JSON object")
-    parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its status")
-    parser.add_argument("--woken", action="store_true", help="end when nobody needs it (local-cluster.idle-timeout)")
+    parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its exit code")
+    parser.add_argument("--woken", action="store_true", help="end when the node is idle (local-cluster.idle-timeout)")
     parser.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
-        help=f"write the log here ({PID} is the process)",
+        help=f"write the log to FILE ({PID} stands for the process id)",
     )
     args = parser.parse_args(argv)
     log_to(Path(str(args.log).replace(PID, str(os.getpid()))) if args.log else None)
-    # A line for each request that is passed on to the leader would fill the disk.
+    # A line for each request that is forwarded to the leader would fill the disk.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
@@ -50,10 +50,10 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return ApplicationStatus.START_FAILED.exit_code
     log_as(configuration.logging.format)
-    with contextlib.suppress(OSError):  # a directory that cannot be made is told of when the node starts
-        # Nothing is looked for where a command was given: all paths of the configuration are absolute by now (S45).
+    with contextlib.suppress(OSError):  # the start of the node reports a directory that cannot be made
+        # The caller's directory does not matter any more: all paths of the configuration are absolute by now (S45).
         os.chdir(private_dir(ClusterLayout.of(configuration).home))
-    from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint  # a second that a refusal need not take
+    from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint  # slow; errors above come at once
 
     application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
@@ -61,13 +61,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _from_stdin() -> dict[str, str]:
-    """Whoever was to write it may be dead: without its settings this would be another cluster."""
+    """The settings from standard input. Without them, as when the starting process died, this would be another cluster."""
     try:
         found = json.loads(sys.stdin.read())
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise FiresteelError("no settings came from standard input; whoever started this node is gone")
+        raise FiresteelError("no settings on standard input: the process that started this node is gone")
     return {str(k): str(v) for k, v in found.items()}
 
 

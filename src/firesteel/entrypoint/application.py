@@ -1,4 +1,4 @@
-"""The application of an application cluster: the one job that the cluster lives for."""
+"""The application of an application cluster: the one job that the cluster runs for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
 GRACE_SECONDS = 3.0
-"""How long the result can still be asked for when all is done."""
+"""How long clients can still get the result after everything is done."""
 
 STATUS = {
     JobStatus.FINISHED: ApplicationStatus.SUCCEEDED,
@@ -30,7 +30,7 @@ async def application_ended(
 ) -> ApplicationStatus:
     """Wait for the job to be submitted, to end, and to be cleaned up after.
 
-    One that nobody submits within `patience` seconds was given up by whoever wanted it.
+    A job that is not submitted within `patience` seconds was given up by its client.
     """
     deadline = time.monotonic() + patience
     while True:

@@ -1,4 +1,4 @@
-"""How a cluster ended, and the exit code that says so to whoever started it."""
+"""How a cluster ended, and the exit code that reports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ApplicationStatus(Enum):
     START_FAILED = 4
     """A part of the cluster could not start; the message says which and why."""
     FATAL_ERROR = 70
-    """Something happened after which this node cannot be trusted; its log tells. Start it again: jobs go on meanwhile."""
+    """The node cannot trust its state any more; its log says why. Start it again: jobs continue meanwhile."""
 
     @property
     def exit_code(self) -> int:

@@ -1,8 +1,8 @@
 """The ClusterEntrypoint: one process of a cluster, from its configuration to its exit code.
 
-Services are opened in order and closed in reverse, also when a start fails half-way. A signal, a shut-down that the Dispatcher
-was asked for and a fatal error all end in the same place; which of them it was decides the exit code. Jobs and engines are not
-part of this process: they run on and are taken over by the next leader.
+Services are opened in order and closed in reverse, even when a start fails half-way. A signal, a shutdown request to the
+Dispatcher and a fatal error all end in the same place; which of them it was decides the exit code. Jobs and engines are not
+part of this process: they keep running and are taken over by the next leader.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ class ClusterEntrypoint:
         endpoint: Endpoint | None = None,
         parts: NodeParts = AS_CONFIGURED,
     ) -> None:
-        """`rest`: serve the REST API. Without it, and without another `endpoint`, the node is reached through `open` only.
+        """`rest`: serve the REST API. Without it, and without another `endpoint`, the node can only be reached through `open`.
 
-        `woken`: end when nobody has needed the node for `local-cluster.idle-timeout`. `application`: an application cluster,
-        which lives and dies with this job; without it, a session cluster, which serves many jobs until it is told to end.
-        `parts`: what is used instead of what the configuration describes.
+        `woken`: end when the node has been idle for `local-cluster.idle-timeout`. `application`: run an application cluster,
+        which ends with this job; without it, a session cluster, which serves many jobs until it is told to end.
+        `parts`: parts to use in place of the configured ones.
         """
         self.configuration = configuration
         self.metrics = MetricRegistry()
         self._application = application
         self._status_of_application = ApplicationStatus.SUCCEEDED
-        """What an ordered end is called."""
+        """The status of an orderly end."""
         self._rest = rest
         self._woken = woken
         self._endpoint = endpoint
@@ -105,31 +105,31 @@ class ClusterEntrypoint:
         self._serving = False
 
     async def run(self) -> ApplicationStatus:
-        """Serve until something ends it; the caller exits with the status's exit code."""
+        """Serve until something ends the node; the caller exits with the exit code of the status."""
         self._status = asyncio.get_running_loop().create_future()
         self._install_signal_handlers()
         _raise_descriptor_limit()
         try:
             async with self.open():
-                # What was made up to now stays for good: the collector need not look through it again and again.
+                # Objects that exist by now stay for good: the collector need not scan them again and again.
                 gc.collect()
                 gc.freeze()
                 self._serving = True
                 return await self._status
         except FiresteelError as error:
             if self._serving:
-                logger.critical("closing failed: %s", error)
+                logger.critical("the node did not close cleanly: %s", error)
                 return ApplicationStatus.FATAL_ERROR
             logger.critical("%s", error)
             return ApplicationStatus.START_FAILED
 
     def end(self, status: ApplicationStatus) -> None:
-        """Ask for the end; the first reason counts."""
+        """Ask the node to end; the first reason counts."""
         if self._status is not None and not self._status.done():
             self._status.set_result(status)
 
     def on_fatal(self, error: BaseException) -> None:
-        """After this nothing that this process believes can be trusted; the next one starts from the store."""
+        """End the node, as its state cannot be trusted any more; the next process starts from the store."""
         logger.critical("fatal error: %s", error, exc_info=error)
         self.end(ApplicationStatus.FATAL_ERROR)
 
@@ -140,7 +140,7 @@ class ClusterEntrypoint:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _on_signal(self, number: int) -> None:
-        logger.info("%s received; ending", signal.Signals(number).name)
+        logger.info("received %s; ending", signal.Signals(number).name)
         self.end(ApplicationStatus.SUCCEEDED if self._serving else ApplicationStatus.CANCELED)
 
     async def _sleep_when_idle(self, component: DispatcherResourceManagerComponent, web: WebMonitorEndpoint) -> None:
@@ -160,12 +160,12 @@ class ClusterEntrypoint:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
-        """The node, serving. Raises ServiceStartError naming the part that could not start."""
+        """Open the node and serve. Raises ServiceStartError, which names the part that could not start."""
         async with contextlib.AsyncExitStack() as opened:
             tasks = OwnedTasks("entrypoint", self.on_fatal)
             with starting("configuration"):
                 check(self.configuration)
-                if self._rest:  # before anything is there that would have to be ended again (S3)
+                if self._rest:  # before anything is started that would have to be ended again (S3)
                     check_door(self.configuration.rest, self.configuration.security)
             with starting("data directory"):
                 root = private_dir(ClusterLayout.of(self.configuration).home)
@@ -212,7 +212,7 @@ class ClusterEntrypoint:
             yield component
 
     async def _open_node(self, root: Path, opened: contextlib.AsyncExitStack, tasks: OwnedTasks) -> Node:
-        """What the node has whoever leads; each part is closed by `opened`, in reverse."""
+        """The parts of the node that do not depend on leadership; `opened` closes them in reverse."""
         configuration, layout = self.configuration, ClusterLayout(root)
         with starting("high-availability services"):
             ha = self._parts.ha
@@ -224,7 +224,7 @@ class ClusterEntrypoint:
             await blobs.open()
             opened.push_async_callback(blobs.close)
         with starting("sandbox"):
-            sandbox_policy(configuration)  # raises here, before anything is started, where it is asked for in vain
+            sandbox_policy(configuration)  # raises if it is required but impossible, before anything is started
             close_files_of_the_node(configuration)
             say_what_holds(configuration)
         with starting("worker"):
@@ -301,14 +301,14 @@ def _blob_store(configuration: Configuration, root: Path) -> BlobStore:
 
 
 def check(configuration: Configuration) -> None:
-    """What no single option can know of itself."""
+    """Check conditions between options."""
     parse_overrides(configuration.jobmanager.parallelism_overrides)
     kept, remembered = configuration.jobstore.max_capacity, configuration.dispatcher.job_result_retention
     if remembered < kept:
-        # An id whose result is forgotten may be used again, and must not find the files of the job that had it.
+        # The id of a forgotten result may be used again, and must not find the files of the earlier job.
         problem = Problem(
-            f"{remembered} results are remembered (dispatcher.job-result-retention), fewer than the {kept} ended jobs "
-            "whose files are kept (jobstore.max-capacity)",
+            f"dispatcher.job-result-retention ({remembered} results) is smaller than jobstore.max-capacity "
+            f"({kept} ended jobs whose files are kept)",
             "raise dispatcher.job-result-retention, or lower jobstore.max-capacity",
             field="dispatcher.job-result-retention",
         )
@@ -316,7 +316,7 @@ def check(configuration: Configuration) -> None:
 
 
 def is_of_one_host(configuration: Configuration) -> bool:
-    """Whether the store can be reached from this host only, so that all nodes are here."""
+    """Whether only this host can reach the store, so that all nodes are on this host."""
     options = configuration.high_availability
     if options.type is HaType.SQL:
         return options.sql_url is None or options.sql_url.startswith("sqlite")
@@ -324,7 +324,7 @@ def is_of_one_host(configuration: Configuration) -> bool:
 
 
 def _raise_descriptor_limit() -> None:
-    """Each running attempt takes a descriptor, and the usual limit of 1024 is for smaller programs."""
+    """Raise the limit on open files: each running attempt takes a descriptor, and the usual 1024 are too few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

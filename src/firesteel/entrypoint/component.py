@@ -19,20 +19,20 @@ from firesteel.ha.retrieval import Absence, LeaderRetrieval
 logger = logging.getLogger(__name__)
 
 STAND_BACK_SECONDS = 5.0
-"""After a hand-over that nobody took up, this node leads again. Others take up one in a fraction of that."""
+"""How long this node does not contend after a hand-over. Other nodes take leadership in a fraction of that."""
 LINGER_SECONDS = 3.0
-"""How long a leader that ends serves on, in order to send its callers to the next one."""
+"""How long an ending leader keeps serving, to send its callers to the next one."""
 
 Endpoint = Callable[["DispatcherResourceManagerComponent"], contextlib.AbstractAsyncContextManager[str]]
-"""A door such as the REST server: given the component, it serves until it is closed, and says its address."""
+"""A server such as the REST endpoint: given the component, it serves until it is closed, and returns its address."""
 
 
 @runtime_checkable
 class GracefulEndpoint(Protocol):
-    """What an endpoint may offer beyond serving, so that nobody notices when this node lets go."""
+    """What an endpoint may offer beyond serving, so that callers do not notice when this node gives up leadership."""
 
     async def finish(self) -> None:
-        """Returns when what was accepted is answered, or takes too long."""
+        """Returns when all accepted requests are answered, or take too long."""
         ...
 
     async def neighbours(self) -> bool:
@@ -40,12 +40,12 @@ class GracefulEndpoint(Protocol):
         ...
 
     def leave(self, *, others: bool) -> None:
-        """This node is about to end; `others` could lead in its place."""
+        """Prepare for the end of this node; `others` says whether another node could lead in its place."""
         ...
 
 
 class DispatcherResourceManagerComponent:
-    """One node: who leads, what serves, and the Dispatcher while this node leads.
+    """One node: its view of the leader, its endpoint, and its Dispatcher while it leads.
 
     The ResourceManager belongs to a leadership and is started by the leader process; engines outlive both.
     """
@@ -59,7 +59,7 @@ class DispatcherResourceManagerComponent:
         one_host: bool = True,
         on_fatal: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
-        """`election`: the runner's, which may know of other contenders. `one_host`: all nodes of the cluster are here."""
+        """`election`: the runner's, which may know other contenders. `one_host`: all nodes of the cluster are on this host."""
         self._one_host = one_host
         self._make_runner = make_runner
         self._runner: DispatcherRunner | None = None
@@ -77,34 +77,36 @@ class DispatcherResourceManagerComponent:
 
     @property
     def epoch(self) -> Epoch:
-        """Of the leadership of this node. Raises NotLeadingError while it does not lead, or gives leadership away."""
+        """The epoch of this node's leadership. Raises NotLeadingError while it does not lead, or hands leadership over."""
         return self._running.epoch
 
     @property
     def _running(self) -> DispatcherRunner:
-        if self._runner is None:  # the door opens a moment before
+        if self._runner is None:  # the endpoint opens a moment before
             raise NotLeadingError("this node is still starting; ask again in a moment")
         return self._runner
 
     def leader(self) -> LeaderInformation | None:
-        """Who leads, as far as this node knows."""
+        """The current leader, as far as this node knows."""
         return self.retrieval.current
 
     @property
     def absence(self) -> Absence | None:
-        """Why nobody is known who could be asked; None if somebody is, or if this node leads."""
+        """Why no leader is known; None if one is known, or if this node leads."""
         with contextlib.suppress(NotLeadingError):
             if self.epoch:
                 return None
         return self.retrieval.absence or self._old_news()
 
     def _old_news(self) -> Absence | None:
-        """That this node itself is said to lead, when it does so no more and the store has not said who does."""
+        """The absence of a leader if the store still names this node, which no longer leads."""
         said = self.retrieval.current
         if said is None or said.address != self._address:
             return None
         if self._ceased is None or self._ceased.last_leader != said:
-            self._ceased = Absence("this node leads no more, and who does is not known yet", time.time(), said)
+            self._ceased = Absence(
+                "this node is no longer the leader, and the new leader is not known yet", time.time(), said
+            )
         return self._ceased
 
     async def leader_changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
@@ -113,7 +115,7 @@ class DispatcherResourceManagerComponent:
     # -- hand-over ------------------------------------------------------------------------------------------------
 
     async def others_wait(self) -> bool | None:
-        """Whether another node would lead in this one's place, as far as can be told."""
+        """Whether another node would lead in place of this one; None if that is unknown."""
         if isinstance(self._election, KnowsContenders):
             try:
                 return await self._election.others_wait()
@@ -126,7 +128,7 @@ class DispatcherResourceManagerComponent:
         return False if self._one_host else None
 
     def begin_hand_over(self) -> None:
-        """Give leadership away, in the background. Raises NotLeadingError when this node does not lead."""
+        """Hand leadership over, in the background. Raises NotLeadingError when this node does not lead."""
         epoch = self.epoch
         self._tasks.start(self._hand_over(epoch), "hand-over")
 
@@ -135,15 +137,15 @@ class DispatcherResourceManagerComponent:
         try:
             await self._running.hand_over(self._finish, patience=STAND_BACK_SECONDS)
         except NotLeadingError:
-            return  # lost meanwhile, which is what was wanted
-        logger.info("epoch %s has given leadership away, in %.2f s", epoch, time.monotonic() - began)
+            return  # leadership was lost meanwhile, which has the same effect
+        logger.info("handed over leadership of epoch %s in %.2f s", epoch, time.monotonic() - began)
 
     async def _finish(self) -> None:
         if self._door is not None:
             await self._door.finish()
 
     async def _depart(self) -> None:
-        """Let go of leadership, if we have it, and send those who still come here to the next leader."""
+        """Give up leadership, if this node has it, and send late callers to the next leader."""
         assert self._runner is not None
         await self._tasks.close()
         epoch: Epoch | None = None
@@ -157,7 +159,7 @@ class DispatcherResourceManagerComponent:
             await self._linger(epoch, LINGER_SECONDS if others else LINGER_SECONDS / 2)
 
     async def _alone(self) -> bool:
-        """Whether no node is left here that could adopt engines, which only nodes of their own host can."""
+        """Whether no other node of this host is left to adopt the engines, which nodes of other hosts cannot."""
         return not await self._door.neighbours() if self._door is not None else await self.others_wait() is False
 
     async def _linger(self, epoch: Epoch, seconds: float) -> None:
@@ -168,7 +170,7 @@ class DispatcherResourceManagerComponent:
 
     @contextlib.asynccontextmanager
     async def open(self, endpoint: Endpoint | None = None) -> AsyncIterator[DispatcherResourceManagerComponent]:
-        """Start all parts. When one cannot start, those that were started are closed and the error says which it was."""
+        """Start all parts. If one cannot start, the others are closed again and the error names the part."""
         async with contextlib.AsyncExitStack() as opened:
             with starting("leader retrieval service"):
                 await self.retrieval.start()
@@ -186,7 +188,7 @@ class DispatcherResourceManagerComponent:
 
 @contextlib.contextmanager
 def starting(part: str) -> Iterator[None]:
-    """What goes wrong in here is told as the failed start of `part`."""
+    """Report an error in this block as the failed start of `part`."""
     try:
         yield
     except Exception as error:

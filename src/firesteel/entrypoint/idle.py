@@ -1,4 +1,4 @@
-"""A node that was woken up for somebody's command goes to sleep when nobody has needed it for a while."""
+"""A node that was started for a command ends when it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOOK_SECONDS = 1.0
 async def sleep_when_idle(
     component: DispatcherResourceManagerComponent, last_asked: Callable[[], float], patience: float
 ) -> None:
-    """Returns once there was no job and no request for `patience` seconds; `last_asked` is by the monotonic clock.
+    """Return once there was no job and no request for `patience` seconds; `last_asked` is a time of the monotonic clock.
 
-    A node that does not lead has no jobs of its own, and the one that leads does not need it.
+    A node that does not lead has no jobs, and the leader does not need it.
     """
     idle_since = time.monotonic()
     while True:
@@ -29,15 +29,15 @@ async def sleep_when_idle(
         try:
             busy = component.dispatcher.busy
         except NotLeadingError:
-            busy = component.leader() is None  # it may be about to lead, and to find jobs
+            busy = component.leader() is None  # this node may be about to lead and recover jobs
         idle_since = now if busy else max(idle_since, last_asked())
         if now - idle_since >= patience:
-            logger.info("nobody has needed this node for %g s; it ends", patience)
+            logger.info("this node has been idle for %g s; ending", patience)
             return
 
 
 async def end_in_order(component: DispatcherResourceManagerComponent, end: Callable[[], None]) -> None:
-    """Stop the engines that nobody uses, if they are ours to stop, and end."""
+    """Stop unused engines, if this node leads, and end."""
     try:
         await component.dispatcher.shut_down()
     except NotLeadingError:

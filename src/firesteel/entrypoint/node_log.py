@@ -1,8 +1,8 @@
-"""The log of a node that runs in the background: it turns over, also under those who print past it (S43).
+"""The log of a node that runs in the background: it rotates, even for output that does not come from logging (S43).
 
-The command that starts the node opens the file as its standard output and error, so that nothing is lost of a node that dies
-early. From then on the node looks after it: when the file is full it becomes `node.log.1`, and whatever the interpreter or a
-library prints goes to the new one too. Several nodes may share the file: who finds it turned over follows.
+The command that starts the node opens the file as its standard output and error, so that no output of a node that dies early
+is lost. From then on the node manages it: a full file becomes `node.log.1`, and output of the interpreter or of libraries
+goes to the new file too. Several nodes may share the file: when one has rotated it, the others follow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NodeLog(RotatingFileHandler):
         self._redirect(old)
 
     def _follow(self) -> None:
-        """Go to the file that has the name now, if another process has turned the log over."""
+        """Reopen the file if another process has rotated the log."""
         old = _identity(self.stream.fileno()) if self.stream else None
         if old != _identity(self.baseFilename):
             self._reopen()
@@ -52,7 +52,7 @@ class NodeLog(RotatingFileHandler):
         self.stream = self._open()
 
     def _redirect(self, old: tuple[int, int] | None) -> None:
-        """What is printed goes where the log goes."""
+        """Send standard output and error to the log file."""
         if self.stream is None or old is None:
             return
         for descriptor in (1, 2):
@@ -62,14 +62,14 @@ class NodeLog(RotatingFileHandler):
 
 
 def log_to(path: Path | None) -> None:
-    """Have everything that is logged written to a file that turns over, or to standard error."""
+    """Write the log to a file that rotates, or to standard error."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr) if path is None else NodeLog(path)
     handler.setFormatter(TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def log_as(line_format: LogFormat) -> None:
-    """Once the configuration is known; until then lines are text."""
+    """Set the log format once the configuration is known; until then lines are text."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter() if line_format is LogFormat.JSON else TextFormatter())
 

@@ -1,4 +1,4 @@
-"""What a node measures of itself, whoever leads, and the reporters that it sends its metrics to."""
+"""The metrics of a node that do not depend on leadership, and the reporters that it sends all metrics to."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from firesteel.metrics.reporters import MetricReporter, ReporterSetup, load_repo
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-"""How often it is looked how late the event loop is."""
+"""How often the lag of the event loop is measured."""
 CLOSE_SECONDS = 5.0
 """How long the last report may take when a node ends."""
 
 
 @contextlib.asynccontextmanager
 async def measuring(configuration: Configuration, registry: MetricRegistry) -> AsyncIterator[None]:
-    """While this is open, the registry has the numbers of the node, and reporters are sent all of them.
+    """Keep the node's own metrics in the registry, and send all metrics to the reporters, while this is open.
 
-    Raises InvalidConfigError for a reporter that is not there.
+    Raises InvalidConfigError for a reporter that does not exist.
     """
     setup = reporter_setup(configuration)
     reporters = await asyncio.to_thread(load_reporters, configuration.metrics.reporters, setup)
@@ -51,7 +51,7 @@ async def measuring(configuration: Configuration, registry: MetricRegistry) -> A
         for metric, value in (await asyncio.to_thread(own_measures)).items():
             registry.set(metric, value)
 
-    tasks = OwnedTasks("metrics", lambda error: logger.error("measuring failed: %s", error))
+    tasks = OwnedTasks("metrics", lambda error: logger.error("collecting metrics failed: %s", error))
     with registry.collecting(measure_process, (CPU, DESCRIPTORS, MAX_DESCRIPTORS, RESIDENT, THREADS)):
         tasks.start(_watch_loop(registry), "event-loop")
         for name, reporter in reporters.items():
@@ -69,10 +69,10 @@ def reporter_setup(configuration: Configuration) -> ReporterSetup:
     for text in filter(None, (options.otlp_headers or "").split(",")):
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            # The text is a secret, or part of one: it is not repeated.
+            # The text may be a secret, so the message does not repeat it.
             problem = Problem(
                 "a header has no name or no value",
-                "write name=value, with commas between",
+                "write name=value pairs, separated by commas",
                 field="metrics.otlp.headers",
             )
             raise InvalidConfigError([problem])
@@ -104,7 +104,7 @@ async def _report(registry: MetricRegistry, name: str, reporter: MetricReporter)
     try:
         await asyncio.to_thread(reporter.report, registry.snapshot())
     except Exception as error:
-        if not registry.value(REPORTS, name, "failed"):  # once: whoever looks at the counter sees the others
+        if not registry.value(REPORTS, name, "failed"):  # logged once; the counter shows the others
             logger.warning("the metric reporter '%s' failed: %s: %s", name, type(error).__name__, error)
         registry.count(REPORTS, name, "failed")
     else:
@@ -112,7 +112,7 @@ async def _report(registry: MetricRegistry, name: str, reporter: MetricReporter)
 
 
 async def _part(registry: MetricRegistry, reporters: Mapping[str, MetricReporter]) -> None:
-    """Send what happened last, for a moment."""
+    """Send a last report, waiting only for a moment, and close the reporters."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await asyncio.gather(*(_report(registry, name, reporter) for name, reporter in reporters.items()))

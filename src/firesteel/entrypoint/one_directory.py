@@ -1,4 +1,4 @@
-"""All nodes of a cluster on one host have one data directory: what one starts there, the next leader has to find."""
+"""All nodes of a cluster on one host use one data directory, so that a new leader finds what another node started."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from firesteel.rest.announcement import running_nodes
 
 
 class OneDirectory:
-    """The leader notes the directory of its host in the store; whoever comes with another one is refused while anything of
-    the cluster runs from the first."""
+    """The leader records the directory of its host in the store; a node with another directory is refused while anything of
+    the cluster runs from the recorded one."""
 
     def __init__(self, configuration: Configuration) -> None:
         host = this_host()
@@ -26,7 +26,7 @@ class OneDirectory:
         self._cluster = ClusterLayout.of(configuration).home
 
     async def check(self, store: StateStore) -> None:
-        """For a node that starts. A store that cannot be asked is asked again by whoever leads."""
+        """Check at the start of a node. If the store is unavailable, the leader checks again later."""
         try:
             stored = await store.get(self._path)
         except StoreUnavailableError:
@@ -35,7 +35,7 @@ class OneDirectory:
             await asyncio.to_thread(self._refuse, Path(stored.value.decode(errors="replace")))
 
     async def note(self, store: StateStore, epoch: Epoch) -> None:
-        """For the leader, before it serves."""
+        """Record the directory. The leader calls this before it serves."""
         stored = await store.get(self._path)
         value = str(self._mine).encode()
         if stored is not None and stored.value == value:
@@ -45,7 +45,7 @@ class OneDirectory:
         try:
             await store.put(self._path, value, epoch=epoch, expected=NEW if stored is None else stored.version)
         except VersionConflictError:
-            pass  # an answer got lost, and the write had happened
+            pass  # the write had happened, but its answer was lost
 
     def _refuse(self, other: Path) -> None:
         if other.resolve() == self._mine:
@@ -53,9 +53,9 @@ class OneDirectory:
         there = other / self._cluster.relative_to(self._cluster.parents[1])
         if what := _running(there):
             problem = Problem(
-                f"{what} of this cluster runs on this host from another data directory, {other}, and this node has "
-                f"{self._mine}; a leader here would see neither its engines nor the files of its jobs",
-                f"give all nodes of one host the same directory (-Ddata.dir={other}), or another high-availability.cluster-id",
+                f"{what} of this cluster runs on this host with the data directory {other}, and this node has {self._mine}; "
+                "a leader here would see neither its engines nor the files of its jobs",
+                f"use the same directory for all nodes of a host (-Ddata.dir={other}), or another high-availability.cluster-id",
                 field="data.dir",
             )
             raise InvalidConfigError([problem])

@@ -1,4 +1,4 @@
-"""Which object gets which: the one place where a node is put together."""
+"""The one place where the objects of a node are put together."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ async def _nothing(_store: StateStore, _epoch: Epoch) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What whoever embeds a node puts in the place of parts that the configuration describes, and closes afterwards.
+    """Parts to use in place of the configured ones. The caller, who embeds the node, closes them.
 
-    None is for the part as it is configured.
+    None stands for the configured part.
     """
 
     ha: HighAvailabilityServices | None = None
     executor: AttemptExecutor | None = None
     engines: EngineProvider | None = None
     enrichers: tuple[FailureEnricher, ...] = ()
-    """Beside those that the configuration names."""
+    """Used in addition to the configured ones."""
 
 
 AS_CONFIGURED = NodeParts()
@@ -70,7 +70,7 @@ AS_CONFIGURED = NodeParts()
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """What a node has for as long as its process lives, whoever leads."""
+    """The parts of a node that live as long as its process, independent of leadership."""
 
     configuration: Configuration
     ha: HighAvailabilityServices
@@ -86,7 +86,7 @@ class Node:
     make_job_master: MakeJobMaster = JobMaster
     events: JobEvents = dataclasses.field(default_factory=JobEvents)
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
-    """What else has to be in the store before this node serves as the leader."""
+    """Writes what else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
     metrics: MetricRegistry = dataclasses.field(default_factory=MetricRegistry)
 
@@ -104,7 +104,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaderships:
-    """What a node makes anew each time that it is elected."""
+    """Makes the objects that a node needs anew each time it is elected."""
 
     node: Node
     election: LeaderElectionDriver
@@ -117,7 +117,7 @@ class Leaderships:
         )
 
     async def open(self, epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
-        """What the leadership of `epoch` works with. `on_error` is told of errors that should not be."""
+        """The services for the leadership of `epoch`. `on_error` is called for unexpected errors."""
         node, configuration = self.node, self.node.configuration
         options = configuration.high_availability
         measured = MeasuredStore(node.ha.store, node.metrics)
@@ -168,7 +168,7 @@ class Certain:
 
     def __call__(self) -> None:
         if not self.election.holds(self.epoch):
-            raise FencingError(f"epoch {self.epoch} leads no more, or not for certain; nothing was done")
+            raise FencingError(f"epoch {self.epoch} no longer leads, or may not; nothing was done")
 
 
 def engine_provider(configuration: Configuration, worker: str) -> LocalEngineProvider:

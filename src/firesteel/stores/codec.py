@@ -1,7 +1,7 @@
-"""How records look in the store: one JSON object with a version, read with suspicion.
+"""The format of records in the store: one JSON object with a version, read with suspicion.
 
-Whatever stands in a store may be damaged, or written by a newer Firesteel. Reading it gives the record or one error that
-says which record and why; code above never meets a KeyError from the inside of somebody else's bytes.
+A stored record may be damaged, or written by a newer Firesteel. Reading it returns the record or raises one error that
+says which record and why; callers never see a KeyError caused by foreign bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN = 200
 
 
 class UnreadableRecordError(StoreError):
-    """A record is damaged or newer than this Firesteel. It was left as it is; the store itself is well."""
+    """A record is damaged or newer than this Firesteel. It was left unchanged; the store itself works."""
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -31,17 +31,17 @@ class UnreadableRecordError(StoreError):
 
 
 def encode(data: Mapping[str, Any]) -> bytes:
-    """The stored form of a record. Text that is no valid Unicode (odd file names in messages) survives as escapes."""
+    """The stored form of a record. Text that is not valid Unicode (odd file names in messages) survives as escapes."""
     return json.dumps({"v": VERSION, **data}, separators=(",", ":")).encode("ascii")
 
 
 def decode(path: str, raw: bytes, build: Callable[[Mapping[str, Any]], T]) -> T:
-    """The record that `build` makes of the JSON object in `raw`.
+    """Return the record that `build` makes of the JSON object in `raw`.
 
-    Unknown fields are for `build` to ignore: a newer version that only adds some keeps the version number.
+    `build` has to ignore unknown fields: a newer Firesteel that only adds fields keeps the version number.
 
     Raises:
-        UnreadableRecordError: not JSON, of another version, or `build` found a field missing or wrong.
+        UnreadableRecordError: `raw` is not JSON, has another version, or `build` found a field missing or wrong.
     """
     try:
         data = json.loads(raw)
@@ -53,9 +53,11 @@ def decode(path: str, raw: bytes, build: Callable[[Mapping[str, Any]], T]) -> T:
         raise UnreadableRecordError(path, f"it is not a JSON object but a {type(data).__name__}")
     version = data.get("v")
     if type(version) is not int or version < 1:
-        raise UnreadableRecordError(path, f"it has no version that could be known ({version!r:.{_SHOWN}})")
+        raise UnreadableRecordError(path, f"it has no valid version ({version!r:.{_SHOWN}})")
     if version > VERSION:
-        why = f"it is of version {version} and this Firesteel knows up to {VERSION}; run the newer Firesteel that wrote it"
+        why = (
+            f"it has version {version} and this Firesteel reads up to {VERSION}; run the newer Firesteel that wrote it"
+        )
         raise UnreadableRecordError(path, why)
     try:
         return build(data)
@@ -68,9 +70,9 @@ def decode(path: str, raw: bytes, build: Callable[[Mapping[str, Any]], T]) -> T:
 async def decode_all(
     stored: Mapping[str, Stored], read: Callable[[str, bytes], T]
 ) -> tuple[dict[JobID, T], dict[JobID, str]]:
-    """Records of the form `<prefix>/<job id>` by job, and why the others could not be read; one bad one stops nothing.
+    """The records at `<prefix>/<job id>` by job, and the reasons why others are unreadable; a bad record stops nothing.
 
-    Runs in a thread: there may be tens of thousands.
+    The work is done in a thread: there may be tens of thousands of records.
     """
     return await asyncio.to_thread(_decode_all, stored, read)
 
@@ -92,7 +94,7 @@ def _decode_all(
 
 
 def take(data: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """The field `key`, which must be there and be a `kind`."""
+    """The field `key`, which must be present and a `kind`."""
     value = data[key]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"the field '{key}' is {value!r:.{_SHOWN}} where {kind.__name__} is expected")
@@ -100,7 +102,7 @@ def take(data: Mapping[str, Any], key: str, kind: type[T]) -> T:
 
 
 def take_job_id(data: Mapping[str, Any], path: str | None = None) -> JobID:
-    """The job that a record says it belongs to. With `path`: where it stands; one on another job's path is damage."""
+    """The job that a record says it belongs to. With `path`, a record on another job's path counts as damaged."""
     job_id = parse_job_id(take(data, "job_id", str))
     if path is not None and job_id not in path.split("/"):
         raise ValueError(f"it is the record of job {job_id}")

@@ -2,8 +2,8 @@
 
     <directory>/<first two digits of the job id>/<job id>-<ended at, ms>.json
 
-On disk each, the ones used last in memory too. The names say all that the index needs, so opening reads directories only.
-This is a view: losing it loses no job.
+Each job has a file; the most recently used ones are also in memory. File names hold everything that the index needs, so
+opening the store only reads directories. The files are a view: losing them loses no job.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"([0-9a-f]{32})-(\d{1,16})\.json")
 _DIRECTORY = re.compile(r"[0-9a-f]{2}")
 _LEFTOVER_SECONDS = 600.0
-"""A temporary file of that age belongs to nobody: its writer died."""
+"""The writer of a temporary file of that age has died."""
 _PARSED_ON_THE_LOOP = 32 * 1024
-"""Bytes of JSON that take well below a millisecond."""
+"""JSON of at most this size is parsed in well below a millisecond."""
 _COST_OF_ENTRY = 200
-"""Memory of a cached entry beside its bytes."""
+"""Memory that a cached entry takes in addition to its bytes."""
 
 
 class _Entry(NamedTuple):
-    """Compares by age, oldest first."""
+    """Entries compare by age, oldest first."""
 
     ended_ms: int
     job_id: JobID
@@ -48,10 +48,10 @@ def _ignore(_: JobID) -> None:
 
 
 class ExecutionGraphInfoStore:
-    """Keeps at most `max_count` jobs, and none for longer than `max_age` seconds after it ended.
+    """A store of at most `max_count` jobs, each for at most `max_age` seconds after it ended.
 
-    `on_evict` is told of each job that went, on the event loop; it may be told twice. Age is looked at in `open`, `put` and
-    `expire`.
+    `on_evict` is called on the event loop for each job that is removed, possibly twice. `open`, `put` and `expire` check the
+    age.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class ExecutionGraphInfoStore:
         self._index: dict[JobID, int] = {}
         """When each job ended, in ms."""
         self._broken: dict[JobID, int] = {}
-        """Like the index: files that could not be read. They count as absent and still go by age, with their logs."""
+        """The same for files that could not be read. They count as absent but still expire by age, with their logs."""
         self._by_age: list[_Entry] = []
-        """A heap; entries that are in neither of the two above are stale."""
+        """A heap; entries of jobs that are in neither map above are stale."""
         self._writing = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find what an earlier process left here."""
+        """Index the files that an earlier process left."""
         async with self._writing:
             self._cache.clear()
             self._broken.clear()
@@ -96,9 +96,9 @@ class ExecutionGraphInfoStore:
         return list(self._index)
 
     async def put(self, job_id: JobID, ended_at: float, data: Mapping[str, Any]) -> None:
-        """Keep the details of an ended job; replaces those that are there. `data` must not change any more.
+        """Store the details of an ended job, replacing existing ones. `data` must not change afterwards.
 
-        Raises OSError when the disk does not take them.
+        Raises OSError when they cannot be written.
         """
         entry = _Entry(max(0, round(ended_at * 1000)), job_id)
         async with self._writing:
@@ -129,13 +129,13 @@ class ExecutionGraphInfoStore:
             return self._parse(entry, raw)
         except (OSError, NotAPlainFileError, UnreadableRecordError) as error:
             logger.warning("the details of job %s are lost: %s", job_id, error)
-            if self._index.get(job_id) == ended_ms:  # and not put anew or evicted meanwhile
+            if self._index.get(job_id) == ended_ms:  # else replaced or evicted meanwhile
                 self._broken[job_id] = self._index.pop(job_id)
                 self._cache.remove(job_id)
             return None
 
     async def expire(self) -> None:
-        """Let go of what is too old. For a timer, as nothing else happens in a cluster at rest."""
+        """Remove jobs that are too old. A timer calls this, as an idle cluster has no other occasion."""
         async with self._writing:
             await self._evict()
 
@@ -156,8 +156,8 @@ class ExecutionGraphInfoStore:
             try:
                 self._on_evict(entry.job_id)
             except Exception:
-                # Its logs are left, and nothing else: `firesteel cluster gc` finds them.
-                logger.exception("letting go of job %s failed", entry.job_id)
+                # Only its logs are left, and `firesteel cluster gc` finds them.
+                logger.exception("the files of job %s could not be evicted", entry.job_id)
 
     def _file(self, entry: _Entry) -> Path:
         return self._directory / entry.job_id[:2] / f"{entry.job_id}-{entry.ended_ms}.json"
@@ -187,11 +187,11 @@ class ExecutionGraphInfoStore:
             try:
                 self._file(entry).unlink(missing_ok=True)
             except OSError as error:
-                logger.warning("%s could not be removed and stays behind: %s", self._file(entry), error)
+                logger.warning("cannot remove %s: %s", self._file(entry), error)
 
 
 class _Cache:
-    """The entries used last, up to a number of bytes. Holds JSON, not objects: exact in size, safe from changes."""
+    """The most recently used entries, up to a number of bytes. It holds JSON, whose size is exact and which cannot change."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -224,7 +224,7 @@ class _Cache:
 
 
 def _scan(directory: Path) -> tuple[dict[JobID, int], list[_Entry]]:
-    """Index and heap of what is on disk. Opens no file."""
+    """Index and heap of the files on disk. Opens none of them."""
     index: dict[JobID, int] = {}
     for file in _files(private_dir(directory)):
         match = _NAME.fullmatch(file.name)
@@ -233,7 +233,7 @@ def _scan(directory: Path) -> tuple[dict[JobID, int], list[_Entry]]:
             continue
         job_id, ended_ms = JobID(match[1]), int(match[2])
         other = index.get(job_id)
-        if other is not None:  # a crash came between writing the new one and removing the old one
+        if other is not None:  # a process crashed between writing the new file and removing the old one
             older = min(other, ended_ms)
             Path(file.path).with_name(f"{job_id}-{older}.json").unlink(missing_ok=True)
         index[job_id] = max(ended_ms, other or 0)

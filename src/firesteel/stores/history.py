@@ -1,6 +1,6 @@
 """HistoryArchivist: each ended job as one JSON file in a directory that outlives clusters, local or remote.
 
-Anybody may be able to write to that directory, so an archive is data and nothing more, and a bad one is passed over (S17).
+Other people may be able to write to that directory, so an archive is only data, and a bad one is skipped (S17).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _LARGEST = 256 * 1024 * 1024
 """Larger files are not archives of ours."""
 _LOCAL = "file"
 _RENAMING = {"hdfs", "webhdfs", "arrow_hdfs", "sftp", "ssh", "smb"}
-"""File systems where a file that is being written can be seen, and a rename is one step. Object stores show whole ones only."""
+"""File systems that show files while they are written and rename atomically. Object stores only show whole files."""
 
 
 class ArchiveError(FiresteelError):
-    """The archive could not be reached or did not take the job; may work later."""
+    """The archive could not be reached or the job could not be written to it; a later try may succeed."""
 
 
 class HistoryArchivist:
-    """With None for a URL it archives nothing and has nothing."""
+    """Archives jobs below a URL. With None as the URL it archives nothing and finds nothing."""
 
     def __init__(self, url: str | None) -> None:
         self._url = url
         self._files: _ArchiveFiles | None = None
 
     async def archive(self, job_id: JobID, data: Mapping[str, Any]) -> None:
-        """Write the job's archive; replaces one that is there. `data` must not change any more.
+        """Write the job's archive, replacing an existing one. `data` must not change afterwards.
 
         Raises:
             ArchiveError: it was not written.
@@ -52,11 +52,11 @@ class HistoryArchivist:
             await asyncio.to_thread(self._archive, job_id, data)
 
     async def read_archive(self, job_id: JobID) -> dict[str, Any] | None:
-        """What was archived of the job; None when there is nothing, or nothing good."""
+        """The archived data of the job; None when there is no archive or it is unreadable."""
         return None if self._url is None else await asyncio.to_thread(self._read, job_id)
 
     async def list(self) -> Sequence[JobID]:
-        """The jobs that have an archive, by its name; whether it is a good one shows in reading it."""
+        """The jobs that have an archive, according to the file names; an archive may still turn out to be unreadable."""
         return [] if self._url is None else await asyncio.to_thread(self._list)
 
     def _open(self) -> _ArchiveFiles:
@@ -87,7 +87,7 @@ class HistoryArchivist:
             raw = files.read(name)
             return None if raw is None else decode(name, raw, build)
         except UnreadableRecordError as error:
-            logger.warning("the archive of job %s is passed over: %s", job_id, error)
+            logger.warning("skipping the archive of job %s: %s", job_id, error)
         except Exception as error:
             raise ArchiveError(f"the archive of job {job_id} could not be read: {error}") from error
         return None
@@ -108,14 +108,14 @@ def open_archive(url: str) -> _ArchiveFiles:
         fs, root = open_url(url)
     except (ImportError, ValueError) as error:
         raise EnvironmentNotReadyError(
-            f"jobmanager.archive.fs.dir cannot be opened: {error} — install the fsspec client of its kind of URL"
+            f"jobmanager.archive.fs.dir cannot be opened: {error} — install the fsspec client for this kind of URL"
         ) from error
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     return _ArchiveFiles(fs, root, local=_LOCAL in protocols, renames=bool(protocols & _RENAMING))
 
 
 class _ArchiveFiles:
-    """The files of one directory, through fsspec. Blocks; threads call it."""
+    """The files of one directory, accessed through fsspec. Calls block, so they are made in threads."""
 
     def __init__(self, fs: Any, root: str, *, local: bool = False, renames: bool = False) -> None:
         self._fs = fs
@@ -124,7 +124,7 @@ class _ArchiveFiles:
         self._renames = renames
 
     def write(self, name: str, raw: bytes) -> None:
-        """Make the file hold `raw`, never seen half-written where the file system can help it."""
+        """Write the file, so that it is never seen half-written where the file system allows it."""
         path = f"{self._root}/{name}"
         if self._local:
             file = Path(path)
@@ -144,7 +144,7 @@ class _ArchiveFiles:
                 self._fs.rm_file(path)
             self._fs.mv(temporary, path)
         finally:
-            if self._size(temporary) is not None:  # WebHDFS answers a refused rename with success
+            if self._size(temporary) is not None:  # WebHDFS reports success for a refused rename
                 self._fs.rm_file(temporary)
         if self._size(path) != len(raw):
             raise OSError(f"{path} was not renamed into place")
@@ -155,7 +155,7 @@ class _ArchiveFiles:
         if size is None:
             return None
         if size > _LARGEST:
-            raise UnreadableRecordError(name, f"it has {size} bytes, more than any archive")
+            raise UnreadableRecordError(name, f"it has {size} bytes, too many for an archive")
         try:
             raw: bytes = self._fs.cat_file(path)
         except FileNotFoundError:
@@ -171,7 +171,7 @@ class _ArchiveFiles:
         return [entry["name"].rpartition("/")[2] for entry in found if entry.get("type") == "file"]
 
     def _size(self, path: str) -> int | None:
-        """None when there is no regular file; anything else (a pipe, say) is not an archive and could block for ever."""
+        """The size of a regular file, else None: anything else (a pipe, say) is not an archive and could block forever."""
         self._fs.invalidate_cache()
         try:
             info = self._fs.info(path)

@@ -1,4 +1,4 @@
-"""JobGraphStore: the jobs that were accepted and have not ended. What stands here survives everything (I1)."""
+"""JobGraphStore: the jobs that were accepted and have not ended. A stored job survives every crash (I1)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Submission:
     """See `jobgraph.admission.digest_of`."""
     priority: int = 0
     initial_client_heartbeat_timeout: float | None = None
-    """With one, the job is cancelled when its client is silent for so long."""
+    """If set, the job is cancelled when its client has been silent for so long."""
     owner: str = ""
-    """Whose job it is: who else may see and end it. Not a part of what makes it this job."""
+    """The principal that owns the job, which decides who may see and end it. It is not part of the digest."""
     restricted: bool = False
-    """Submitted by somebody who is not an admin: its queries and functions may do less (S39)."""
+    """True if the submitter is not an admin: queries and functions of the job are restricted (S39)."""
     resumes: str = ""
-    """The id of the ended job that this one goes on with; empty when there is none."""
+    """The id of the ended job that this job resumes; empty if it resumes none."""
 
     def to_bytes(self) -> bytes:
         """The stored record, with the graph as it was written for its digest."""
@@ -45,7 +45,7 @@ class Submission:
 
     @staticmethod
     def from_bytes(path: str, raw: bytes) -> Submission:
-        """What `to_bytes` wrote. Raises UnreadableRecordError."""
+        """Read what `to_bytes` wrote. Raises UnreadableRecordError."""
 
         def build(data: Mapping[str, Any]) -> Submission:
             take_job_id(data, path)
@@ -55,7 +55,7 @@ class Submission:
 
 
 _HEADER = tuple(f.name for f in fields(Submission) if f.name != "graph")
-"""Fields that are JSON as they are."""
+"""Fields that are written to JSON as they are."""
 
 
 def _graph(_kind: type[JobGraph], data: object) -> JobGraph:
@@ -72,7 +72,7 @@ class JobGraphStore:
         self._store = store
 
     async def put(self, submission: Submission, *, epoch: Epoch) -> None:
-        """Accept a job. Raises VersionConflictError when there is one of this id; look at its digest then.
+        """Store an accepted job. Raises VersionConflictError when the id is taken; compare the digests then.
 
         After a StoreUnavailableError the job may be stored or not: `get` tells.
         """
@@ -85,7 +85,7 @@ class JobGraphStore:
         return None if stored is None else await asyncio.to_thread(Submission.from_bytes, _path(job_id), stored.value)
 
     async def raw(self, job_id: JobID) -> bytes | None:
-        """The bytes as they stand in the store, readable or not."""
+        """The stored bytes, readable or not."""
         stored = await self._store.get(_path(job_id))
         return None if stored is None else stored.value
 
@@ -93,12 +93,12 @@ class JobGraphStore:
         return [JobID(path.rpartition("/")[2]) for path in await self._store.paths(_PREFIX)]
 
     async def recover(self) -> tuple[list[Submission], dict[JobID, str]]:
-        """All jobs in the order in which they were accepted, and why the unreadable ones are; no bad one stops another."""
+        """All jobs in the order in which they were accepted, and the reasons why others are unreadable."""
         good, bad = await decode_all(await self._store.list(_PREFIX), Submission.from_bytes)
         return sorted(good.values(), key=lambda s: (s.submitted_at, s.job_id)), bad
 
     async def delete(self, job_id: JobID, *, epoch: Epoch) -> bool:
-        """False when there was none."""
+        """False when there was no such job."""
         return await self._store.delete(_path(job_id), epoch=epoch)
 
 

@@ -1,7 +1,8 @@
-"""Which job an idempotency key of an owner stands for: the same for every leader, and nobody else can tell (S41).
+"""The job id for an idempotency key of an owner: the same for every leader, and unpredictable to others (S41).
 
-Derived, so that nothing has to be written before the job itself is, and two submissions with one key are one job (I3). From a
-secret of the cluster, as anybody may choose the id of a job: who could tell the id of somebody's next key could take it.
+It is derived, so that nothing has to be written before the job itself, and two submissions with one key are one job (I3).
+A secret of the cluster goes into it, because callers may choose job ids: whoever could predict the id for the next key of
+another user could take that id first.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ _BYTES = 32
 
 
 async def ensure_job_key(store: StateStore, epoch: Epoch) -> None:
-    """The first leader of a cluster draws the secret, and it stays: with another one, a key would be another job."""
+    """Draw the secret if there is none. It never changes: with another secret, a key would stand for another job."""
     if await store.get(_PATH) is None:
         try:
             await store.put(_PATH, secrets.token_bytes(_BYTES), epoch=epoch, expected=NEW)
         except VersionConflictError:
-            pass  # an answer got lost, and the write had happened
+            pass  # the write had happened, but its answer was lost
 
 
 class JobKeys:
-    """Reads the secret once."""
+    """Derives job ids. The secret is read once."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._secret: bytes | None = None
 
     async def __call__(self, owner: str, key: str) -> JobID:
-        """Raises StoreUnavailableError when the secret cannot be read."""
+        """The job id for `key`. Raises StoreUnavailableError when the secret cannot be read."""
         if self._secret is None:
             stored = await self._store.get(_PATH)
             if stored is None or len(stored.value) != _BYTES:
-                raise StoreUnavailableError(f"{_PATH} is not in the store; try again once a leader is there")
+                raise StoreUnavailableError(f"{_PATH} is not in the store; try again once the cluster has a leader")
             self._secret = stored.value
         return job_id_of(self._secret, owner, key)
 

@@ -1,6 +1,6 @@
-"""JobRecordStore: what a JobMaster must know of its job to go on with it in another life of the control plane.
+"""JobRecordStore: the state of a job that its next JobMaster needs after a restart or failover of the control plane.
 
-The record is the JobMaster's own; here it is a JSON object with an envelope.
+The JobMaster defines the record; for this store it is a JSON object in an envelope.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class JobRecordStore:
         return None if stored is None else _read(_path(job_id), stored.value)
 
     async def raw(self, job_id: JobID) -> bytes | None:
-        """The bytes as they stand in the store, readable or not."""
+        """The stored bytes, readable or not."""
         stored = await self._store.get(_path(job_id))
         return None if stored is None else stored.value
 
     async def recover(self) -> tuple[dict[JobID, dict[str, Any]], dict[JobID, str]]:
-        """The records by job, and why the unreadable ones are; no bad one stops another."""
+        """The records by job, and the reasons why others are unreadable."""
         return await decode_all(await self._store.list(_PREFIX), _read)
 
     async def delete(self, job_id: JobID, *, epoch: Epoch) -> bool:
-        """False when there was none."""
+        """False when there was no record."""
         return await self._store.delete(_path(job_id), epoch=epoch)
 
 

@@ -1,7 +1,7 @@
 """JobResultStore: how jobs ended. A result is final (I5): it is written once, before any clean-up, and never changes.
 
-A result is dirty until everything that the job left behind is cleaned up (I12); recovery goes on with the dirty ones. Clean
-results stay as the memory of which ids are spent, up to a count.
+A result is dirty until everything that the job left behind is cleaned up (I12); a new leader continues with the dirty ones.
+Clean results are kept, up to a count, to remember which ids have been used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _PREFIX = "results"
 _MESSAGE_IN_MEMORY = 400
 _FORGET_AT_ONCE = 20
-"""How many old results one clean-up removes at most, so that a retention that was lowered does not hold up the first one."""
+"""The number of old results that one clean-up removes at most, so that lowering the retention delays no clean-up much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +41,35 @@ class JobResult:
     failure: Failure | None
     submitted_at: float
     started_at: float | None
-    """None when it ended before any attempt."""
+    """None if the job ended before its first attempt."""
     ended_at: float
     attempts: int
     restarts: int
     digest: str
-    """Of the submission, so that a retry of it can be answered after the graph is gone."""
+    """The digest of the submission, so that a retry of it can be answered after the graph is gone."""
     stopped: bool = False
     note: str = ""
     owner: str = ""
     mode: str = "batch"
     vertices: int = 0
-    """How many; for lists, which do not read the details."""
+    """The number of vertices, for job lists, which do not read the details."""
     checkpoint: str = ""
-    """Where the checkpoint of a stream is kept, for another job to go on from; empty when it is not."""
+    """Where the checkpoint of a stream is kept for another job to resume from; empty if it is not kept."""
     resumes: str = ""
-    """The id of the job that this one went on with."""
+    """The id of the job that this one resumed."""
     files: tuple[str, ...] = ()
-    """Keys of the uploads that a job which goes on with this one needs."""
+    """Keys of the uploads that a job which resumes this one needs."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
-            raise ValueError(f"{self.status.value} is not how job {self.job_id} can end")
+            raise ValueError(f"job {self.job_id} cannot end as {self.status.value}")
 
 
 class JobResultStore:
     """Results by job, all of them in memory once `load` has run.
 
-    Of a clean result's failure the memory keeps the beginning of the message only, as there may be tens of thousands;
-    `read` has it whole. Dirty results are whole. What `read` says decides; the memory is for answering quickly.
+    There may be tens of thousands, so only the start of a clean result's failure message is kept in memory; `read` returns
+    all of it. Dirty results are kept whole. The memory is for quick answers; decisions are made by `read`.
     """
 
     def __init__(self, store: StateStore, retention: int) -> None:
@@ -77,19 +77,19 @@ class JobResultStore:
         self._retention = retention
         self._results: dict[JobID, JobResult] = {}
         self._dirty: dict[JobID, int | None] = {}
-        """With the version of each in the store, where it was written here."""
+        """Dirty results, with their version in the store if this process wrote them."""
         self._clean_by_age: list[tuple[float, JobID]] = []
-        """A heap of the clean ones."""
+        """A heap of the clean results."""
 
     async def load(self) -> dict[JobID, str]:
-        """Fill the memory from the store. Returns why unreadable ones are; their jobs must not run: `read` raises for them."""
+        """Fill the memory from the store. Returns the reasons why results are unreadable; those jobs must not run."""
         good, bad = await decode_all(await self._store.list(_PREFIX), _read_for_memory)
         self._results = {result.job_id: result for result, _ in good.values()}
         self._dirty = {result.job_id: None for result, dirty in good.values() if dirty}
         self._clean_by_age = [(r.ended_at, r.job_id) for r, dirty in good.values() if not dirty]
         heapq.heapify(self._clean_by_age)
         for job_id, why in bad.items():
-            logger.error("the result of job %s cannot be read, the job will not run: %s", job_id, why)
+            logger.error("the result of job %s cannot be read, so the job will not run: %s", job_id, why)
         return bad
 
     def get(self, job_id: JobID) -> JobResult | None:
@@ -105,20 +105,20 @@ class JobResultStore:
         return list(self._results.values())
 
     async def read(self, job_id: JobID) -> JobResult | None:
-        """The result as it stands in the store. Asked before anything runs (I5).
+        """The result in the store. It is read before an attempt starts (I5).
 
-        Raises UnreadableRecordError: the job has ended, and nobody knows how.
+        Raises UnreadableRecordError: the job has ended, but its result cannot be read.
         """
         stored = await self._store.get(_path(job_id))
         return None if stored is None else _read(_path(job_id), stored.value)[0]
 
     async def raw(self, job_id: JobID) -> bytes | None:
-        """The bytes as they stand in the store, readable or not."""
+        """The stored bytes, readable or not."""
         stored = await self._store.get(_path(job_id))
         return None if stored is None else stored.value
 
     async def put_dirty(self, result: JobResult, *, epoch: Epoch) -> None:
-        """Make `result` the job's result. Repeating it is harmless, also after it was marked clean.
+        """Make `result` the job's result. Repeating this is harmless, even after the result was marked clean.
 
         Raises:
             JobStateError: the job has another result.
@@ -142,12 +142,12 @@ class JobResultStore:
             self._dirty[result.job_id] = version
 
     async def replace_unreadable(self, result: JobResult, *, epoch: Epoch) -> None:
-        """Put a dirty result in the place of one that nobody can read, whose bytes the caller has kept elsewhere."""
+        """Replace an unreadable result by a dirty one. The caller has kept the bytes of the old one elsewhere."""
         await self._store.put(_path(result.job_id), _encode(result, dirty=True), epoch=epoch)
         self._remember(result, dirty=True)
 
     async def mark_clean(self, job_id: JobID, *, epoch: Epoch) -> None:
-        """Nothing of the job is left to be cleaned up. Repeating it is harmless. Forgets the oldest beyond the retention.
+        """Record that the clean-up after the job is complete. May be repeated. Removes the oldest results beyond the retention.
 
         Raises:
             JobNotFoundError: the job has no result.
@@ -157,7 +157,7 @@ class JobResultStore:
         await self._forget_oldest(epoch)
 
     async def _mark_as_written(self, job_id: JobID, epoch: Epoch) -> bool:
-        """Without reading what was written here a moment ago. False when it is not there as it was written."""
+        """Mark a result that this process wrote, without reading it. False when the store has another version."""
         version = self._dirty.get(job_id)
         if version is None:
             return False
@@ -173,9 +173,7 @@ class JobResultStore:
         path = _path(job_id)
         stored = await self._store.get(path)
         if stored is None:
-            raise JobNotFoundError(
-                f"job {job_id} has no result that could be marked clean — put its dirty result first"
-            )
+            raise JobNotFoundError(f"job {job_id} has no result to mark as clean — put its dirty result first")
         result, dirty = _read(path, stored.value)
         if dirty:
             await self._store.put(path, _encode(result, dirty=False), epoch=epoch, expected=stored.version)
@@ -199,7 +197,7 @@ class JobResultStore:
             oldest = heapq.heappop(self._clean_by_age)
             try:
                 await self._store.delete(_path(oldest[1]), epoch=epoch)
-            except BaseException:  # raised again; it is still there, and the next one tries
+            except BaseException:  # raised again; it is still stored, and the next clean-up tries again
                 heapq.heappush(self._clean_by_age, oldest)
                 raise
             self._results.pop(oldest[1], None)
@@ -227,7 +225,7 @@ def _read_for_memory(path: str, raw: bytes) -> tuple[JobResult, bool]:
 
 
 def _lighter(result: JobResult) -> JobResult:
-    """The result as it is kept in memory when nothing is to be done about it any more."""
+    """The result as it is kept in memory once it is clean."""
     failure = result.failure
     if failure is not None:
         message = failure.message
@@ -236,7 +234,7 @@ def _lighter(result: JobResult) -> JobResult:
         vertex = None if failure.vertex is None else sys.intern(failure.vertex)
         error_class = sys.intern(failure.error_class)
         failure = replace(failure, message=message, vertex=vertex, error_class=error_class, traceback="")
-    # Interned, as a job that runs every minute has one name; the memory holds it once.
+    # Interned: the name of a job that runs every minute is held in memory once.
     return replace(
         result,
         name=sys.intern(result.name),

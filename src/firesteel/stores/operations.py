@@ -1,6 +1,6 @@
-"""OperationStore: checkpoints, savepoints, stops and disposals that somebody asked for, and what became of them.
+"""OperationStore: requested checkpoints, savepoints, stops and disposals, with their outcomes.
 
-A client triggers under an id of its choice and asks later how it went, of whichever leader there is then (I19).
+A client triggers an operation under an id of its choice and asks for the outcome later, even from another leader (I19).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PREFIX = "operations"
 _TRIGGER_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 NO_JOB = JobID("0" * 32)
-"""Under which operations are kept that concern no job: disposals of savepoints."""
+"""The key of operations that belong to no job: disposals of savepoints."""
 
 
 class OperationKind(StrEnum):
@@ -52,9 +52,9 @@ class Operation:
     kind: OperationKind
     started_at: float
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked for in particular. The same trigger id with something else is another wish, and refused."""
+    """The parameters of the request. The same trigger id with other parameters is refused."""
     location: str = ""
-    """Where the savepoint is, or will be. Worked out once: the next leader may be configured otherwise."""
+    """Where the savepoint is or will be. It is determined once: the next leader may have another configuration."""
     status: OperationStatus = OperationStatus.IN_PROGRESS
     ended_at: float | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class Operation:
 
     def __post_init__(self) -> None:
         if (self.ended_at is None) != (self.status is OperationStatus.IN_PROGRESS):
-            raise ValueError(f"an operation that is {self.status.value} and ended at {self.ended_at}")
+            raise ValueError(f"an operation cannot be {self.status.value} with the end time {self.ended_at}")
 
     @property
     def savepoint(self) -> str:
-        """Where the savepoint is that this has led to; empty when there is none, or none any more."""
+        """Where the savepoint of this operation is; empty if it took none, or the savepoint was disposed of."""
         taken = self.kind in (OperationKind.SAVEPOINT, OperationKind.STOP) and self.status is OperationStatus.COMPLETED
         return str(self.result.get("location") or "") if taken and not self.result.get("disposed") else ""
 
@@ -79,7 +79,7 @@ class OperationStore:
         self._operations: dict[JobID, dict[str, Operation]] = {}
 
     async def load(self) -> None:
-        """Fill the memory from the store. Unreadable ones are logged, and go when their job's operations go."""
+        """Fill the memory from the store. Unreadable operations are logged, and deleted with the job's other operations."""
         self._operations = {}
         stored = await self._store.list(_PREFIX)
         for operation in await asyncio.to_thread(_read_all, stored):
@@ -93,7 +93,7 @@ class OperationStore:
         return sorted(self._operations.get(job_id, {}).values(), key=lambda o: o.started_at)
 
     def latest_savepoint(self, job_id: JobID) -> Operation | None:
-        """The one that led to the last savepoint of a job that there is, by itself or with a stop."""
+        """The operation, a savepoint or a stop, that took the job's latest existing savepoint."""
         taken = [o for o in self._operations.get(job_id, {}).values() if o.savepoint]
         return max(taken, key=lambda o: o.ended_at or 0.0, default=None)
 
@@ -101,18 +101,18 @@ class OperationStore:
         return [o for of_job in self._operations.values() for o in of_job.values() if o.ended_at is None]
 
     async def begin(self, operation: Operation, *, epoch: Epoch) -> Operation:
-        """Record that an operation was asked for, before anything is done about it.
+        """Record a requested operation before it is carried out.
 
-        Returns `operation` itself when it is new and to be carried out. When the same was asked for before under this id,
-        returns that one, which is on its way or has ended.
+        Returns `operation` itself if it is new and has to be carried out. If the same was requested under this id before,
+        returns that operation, which is in progress or has ended.
 
         Raises:
-            InvalidInputError: the trigger id is not one.
+            InvalidInputError: the trigger id is malformed.
             JobStateError: the id was used for another operation.
         """
         if not _TRIGGER_ID.fullmatch(operation.trigger_id):
             problem = Problem(
-                f"'{operation.trigger_id}' is not a trigger id",
+                f"'{operation.trigger_id}' is not a valid trigger id",
                 "use at most 128 letters, digits, dots, dashes and underscores, not beginning with a dot",
                 field="triggerId",
             )
@@ -123,10 +123,10 @@ class OperationStore:
         return known
 
     def known(self, operation: Operation) -> Operation | None:
-        """The same wish, if it was heard before.
+        """The recorded operation of the same request, if there is one.
 
         Raises:
-            JobStateError: the id was used for another.
+            JobStateError: the id was used for another operation.
         """
         there = self.get(operation.job_id, operation.trigger_id)
         return None if there is None else _checked(there, operation)
@@ -137,14 +137,14 @@ class OperationStore:
             await self._store.put(path, encode(to_json(operation)), epoch=epoch, expected=NEW)
         except VersionConflictError:
             stored = await self._store.get(path)
-            # Looked at after the last await: a call beside this one may have begun the same operation meanwhile.
+            # Checked after the last await: a concurrent call may have begun the same operation meanwhile.
             known = self.get(operation.job_id, operation.trigger_id)
             if known is not None:
                 return known
             if stored is None:
                 raise
             there = _read(path, stored.value)
-            # Equal to the last digit of its time: our own write whose answer was lost, so nobody carries it out yet.
+            # Equal to the last digit of its time: it is our own write, whose answer was lost, and not carried out yet.
             operation = operation if there == operation else there
         self._remember(operation)
         return operation
@@ -171,7 +171,7 @@ class OperationStore:
     ) -> Operation:
         known = self.get(job_id, trigger_id)
         if known is None:
-            raise OperationNotFoundError(f"no operation {trigger_id} of job {job_id} was begun — trigger it first")
+            raise OperationNotFoundError(f"job {job_id} has no operation {trigger_id} — trigger it first")
         if known.ended_at is not None:
             if known.status is not status:
                 raise JobStateError(
@@ -184,7 +184,7 @@ class OperationStore:
         return ended
 
     async def disposed(self, location: str, *, epoch: Epoch) -> None:
-        """The savepoint at `location` is no more. May be repeated."""
+        """Record that the savepoint at `location` is deleted. May be repeated."""
         gone = [o for of_job in self._operations.values() for o in of_job.values() if o.savepoint == location]
         for operation in gone:
             known = replace(operation, result={**operation.result, "disposed": True})
@@ -194,9 +194,9 @@ class OperationStore:
     async def expire(
         self, older_than: float, *, epoch: Epoch, remembered: Callable[[JobID], bool] = lambda _: False
     ) -> int:
-        """Forget the operations that ended before the time `older_than`; how many these were.
+        """Delete the operations that ended before the time `older_than`, and return their number.
 
-        Of a job that is `remembered`, the one that says where its last savepoint is stays.
+        The operation that took the latest savepoint of a `remembered` job is kept.
         """
         old = [
             o
@@ -212,7 +212,7 @@ class OperationStore:
         return len(old)
 
     async def delete_job(self, job_id: JobID, *, epoch: Epoch) -> None:
-        """Forget all operations of a job, also those that cannot be read."""
+        """Delete all operations of a job, including unreadable ones."""
         for path in await self._store.paths(f"{_PREFIX}/{job_id}"):
             await self._store.delete(path, epoch=epoch)
             self._forget(job_id, path.rpartition("/")[2])
@@ -233,7 +233,7 @@ def _checked(there: Operation, wish: Operation) -> Operation:
             f"trigger id {wish.trigger_id} of job {wish.job_id} was used for a {there.kind.value}; "
             f"it cannot be a {wish.kind.value} too — use a new trigger id"
         )
-    if there.asked and there.asked != wish.asked:  # records of earlier versions do not say it
+    if there.asked and there.asked != wish.asked:  # records of earlier versions have no parameters
         raise JobStateError(
             f"trigger id {wish.trigger_id} of job {wish.job_id} was used for a {there.kind.value} with "
             f"{_words(there.asked)}; it cannot be one with {_words(wish.asked)} too — use a new trigger id"
@@ -242,7 +242,7 @@ def _checked(there: Operation, wish: Operation) -> Operation:
 
 
 def _words(asked: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in asked.items()) or "nothing more"
+    return ", ".join(f"{key}={value}" for key, value in asked.items()) or "no parameters"
 
 
 def _path(job_id: JobID, trigger_id: str) -> str:
@@ -266,5 +266,5 @@ def _read_all(stored: Mapping[str, Stored]) -> list[Operation]:
         try:
             operations.append(_read(path, value.value))
         except UnreadableRecordError as error:
-            logger.error("an operation is not known any more: %s", error)
+            logger.error("skipping an unreadable operation: %s", error)
     return operations

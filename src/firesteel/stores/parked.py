@@ -1,6 +1,6 @@
-"""ParkedStore: records that could not be read, kept byte for byte for a person to look at.
+"""ParkedStore: records that could not be read, kept byte for byte for an operator to examine.
 
-A record that is parked is out of the way: its job is reported, and the others go on.
+Parking a record gets it out of the way: its job is reported as failed, and other jobs continue.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _PREFIX = "parked"
 @dataclass(frozen=True, slots=True)
 class ParkedJob:
     job_id: JobID
-    """As it was found: it need not be a proper id."""
+    """The id as it was found; it may be malformed."""
     path: str
-    """Where the record stood: `graphs/<job id>`."""
+    """The path of the record: `graphs/<job id>`."""
     raw: bytes
     reason: str
     parked_at: float
 
 
 class ParkedStore:
-    """By job, and within it by the kind of record (`parked/<job id>/graphs`), so that two bad records of a job both stay."""
+    """Records by job and kind (`parked/<job id>/graphs`), so that two bad records of a job are both kept."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -48,11 +48,11 @@ class ParkedStore:
             try:
                 found.append(decode(path, stored.value, lambda data: from_json(data, ParkedJob)))
             except UnreadableRecordError as error:
-                logger.error("a parked record is left out: %s", error)
+                logger.error("skipping an unreadable parked record: %s", error)
         return found
 
     async def delete(self, job_id: JobID, *, epoch: Epoch) -> bool:
-        """Forget what is parked of a job; False when there was nothing."""
+        """Delete the parked records of a job; False when there were none."""
         paths = await self._store.paths(f"{_PREFIX}/{job_id}")
         for path in paths:
             await self._store.delete(path, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Writing to a store that may be away."""
+"""Writes to a store that may be unavailable."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ T = TypeVar("T")
 
 
 async def persistently(action: Callable[[], Awaitable[T]], backoff: Backoff, what: str) -> T:
-    """A store that is away or full delays what becomes of a job; it does not change it."""
+    """Retry `action` until the store takes it: an unavailable or full store may delay a job, but not change its outcome."""
     return await retry(action, backoff, on=(StoreError,), but_not=(FencingError, UnreadableRecordError), what=what)

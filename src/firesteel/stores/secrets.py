@@ -1,4 +1,4 @@
-"""Secrets that the nodes of a cluster share, and nobody else has."""
+"""Secrets that only the nodes of a cluster share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from firesteel.ha.protocols import Epoch, StateStore
 _PATH = "cluster/node-key"
 _BYTES = 32
 _KEPT = 4
-"""Leaderships whose keys are remembered: requests that were meant for the last one may still come."""
+"""The number of leaderships whose keys are remembered: requests for an earlier one may still arrive."""
 
 
 class NodeKeys:
-    """The keys with which nodes vouch for callers: each leader draws one for its leadership, and the others read it.
+    """The keys with which nodes vouch for callers: each leader draws one for its leadership, and the other nodes read it.
 
-    Whoever once read a key has nothing any more when the next leader is there. A leader believes only what it drew itself, so
-    nothing that a request says makes it ask the store.
+    A leaked key is worthless under the next leader. A leader only trusts keys that it drew itself, so no request can make it
+    query the store.
     """
 
     def __init__(self, store: StateStore) -> None:
@@ -27,7 +27,7 @@ class NodeKeys:
         self._read: dict[Epoch, bytes] = {}
 
     async def draw(self, store: StateStore, epoch: Epoch) -> None:
-        """To be called once this node leads, and before others are told so."""
+        """Draw a key. Call this once this node leads, before its leadership is published."""
         key = secrets.token_bytes(_BYTES)
         self._drawn.setdefault(epoch, []).append(key)
         while len(self._drawn) > _KEPT:
@@ -35,11 +35,11 @@ class NodeKeys:
         await store.put(_PATH, json.dumps({"epoch": epoch, "key": key.hex()}).encode(), epoch=epoch)
 
     def own(self, epoch: Epoch) -> Sequence[bytes]:
-        """What is believed of requests that were passed on to this node in that leadership."""
+        """The keys that this node accepts on forwarded requests in that leadership."""
         return self._drawn.get(epoch, ())
 
     async def of(self, epoch: Epoch) -> bytes | None:
-        """The key for requests to the leader of `epoch`; None when it is not there, or not there any more."""
+        """The key for requests to the leader of `epoch`; None when it is not stored yet, or no longer."""
         if (known := self._read.get(epoch)) is not None:
             return known
         stored = await self._store.get(_PATH)
@@ -54,5 +54,5 @@ class NodeKeys:
         return key
 
     def forget(self, epoch: Epoch) -> None:
-        """The leader did not believe what was signed with it: read it again."""
+        """Read the key again next time, as the leader rejected a signature made with it."""
         self._read.pop(epoch, None)

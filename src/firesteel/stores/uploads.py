@@ -1,6 +1,6 @@
-"""UploadStore: programs that somebody uploaded to be run by name, each a file of the BlobStore and a record of what it is.
+"""UploadStore: programs that were uploaded to be run by name, each a file in the BlobStore and a record that describes it.
 
-The record keeps the file: as long as it stands here, the file is not collected.
+The record protects the file: as long as the record exists, the file is not collected.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}_
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
 
 PER_OWNER = 1000
-"""Records that one owner may have: equal files are stored once, so the quota of bytes alone would not bound them."""
+"""The number of records that one owner may have: equal files are stored once, so the byte quota would not bound them."""
 
 
 def new_upload_id(name: str) -> str:
-    """`<uuid>_<name>`, with the name as far as it can stand in a path of the store."""
+    """`<uuid>_<name>`, without characters that a path in the store cannot have."""
     return f"{uuid.uuid4()}_{_NOT_IN_ID.sub('_', name)}"
 
 
@@ -44,22 +44,22 @@ class Upload:
     upload_id: str
     """See `new_upload_id`."""
     name: str
-    """As the client called the file: letters, digits and a few signs (`blob.keys`)."""
+    """The client's name for the file: letters, digits and a few signs (`blob.keys`)."""
     key: str
-    """Of its content in the BlobStore."""
+    """The key of its content in the BlobStore."""
     size: int
     uploaded_at: float
     owner: str
     entry: str = ""
-    """What runs when nothing else is asked for: a Python module, `__main__`, or nothing."""
+    """What runs by default: a Python module, `__main__`, or nothing."""
 
 
 _STORED_AS = {"upload_id": "id", "uploaded_at": "uploaded"}
-"""Fields that have another name in the record."""
+"""Fields whose name in the record differs."""
 
 
 class UploadStore:
-    """Uploads by id; read once, then from memory, as only the leader writes."""
+    """Uploads by id; they are read once and then kept in memory, as only the leader writes."""
 
     def __init__(self, store: StateStore, *, per_owner: int = PER_OWNER) -> None:
         self._store = store
@@ -75,14 +75,14 @@ class UploadStore:
         return (await self._known()).get(upload_id)
 
     async def put(self, upload: Upload, *, epoch: Epoch) -> None:
-        """Keep an upload. Repeating it is harmless. Raises QuotaExceededError."""
+        """Store an upload. Repeating it is harmless. Raises QuotaExceededError."""
         if not is_upload_id(upload.upload_id):
-            raise ValueError(f"'{upload.upload_id}' is no id of an upload")
+            raise ValueError(f"'{upload.upload_id}' is not an upload id")
         async with self._changing:
             known = await self._known()
             if sum(u.owner == upload.owner for u in known.values() if u != upload) >= self._per_owner:
                 raise QuotaExceededError(
-                    f"{upload.owner} has {self._per_owner} uploaded programs, and more may not be kept; "
+                    f"{upload.owner} has {self._per_owner} uploaded programs, which is the limit; "
                     "delete some that are no longer needed (DELETE /jars/<id>)"
                 )
             with self._in_doubt():
@@ -90,7 +90,7 @@ class UploadStore:
             known[upload.upload_id] = upload
 
     async def delete(self, upload_id: str, *, epoch: Epoch) -> bool:
-        """False when there was none."""
+        """False when there was no such upload."""
         async with self._changing:
             known = await self._known()
             if upload_id not in known:
@@ -102,7 +102,7 @@ class UploadStore:
 
     @contextlib.contextmanager
     def _in_doubt(self) -> Iterator[None]:
-        """A write whose answer was lost may have happened; what is true is read again then."""
+        """A write whose answer was lost may have happened; the records are read again then."""
         try:
             yield
         except BaseException:
@@ -113,7 +113,7 @@ class UploadStore:
         if self._uploads is None:
             stored = await self._store.list(_PREFIX)
             read = await asyncio.to_thread(_read_all, stored)
-            if self._uploads is None:  # or a call beside this one was faster, and may have changed it since
+            if self._uploads is None:  # else a concurrent call was faster, and may have changed it since
                 self._uploads = read
         return self._uploads
 
@@ -143,7 +143,7 @@ def _read_all(stored: Mapping[str, Stored]) -> dict[str, Upload]:
         try:
             upload = _read(path, value.value)
         except UnreadableRecordError as error:
-            logger.error("an uploaded program is not known any more: %s", error)
+            logger.error("skipping an unreadable upload: %s", error)
         else:
             uploads[upload.upload_id] = upload
     return uploads
