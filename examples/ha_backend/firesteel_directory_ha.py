@@ -282,10 +282,10 @@ def _mapped() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
-            raise StoreFailingError(f"the directory cannot be written ({error}); make space on its disk") from error
+            raise StoreFailingError(f"the directory cannot be written ({error}); free space on its disk") from error
         if error.errno == errno.ENAMETOOLONG:
             raise StoreError(f"the path is too long for a file ({error}); take a shorter one") from error
-        raise StoreBrokenError(f"the directory cannot be used ({error}); look at its permissions") from error
+        raise StoreBrokenError(f"the directory cannot be used ({error}); check its permissions") from error
 
 
 def _sync(directory: Path) -> None:

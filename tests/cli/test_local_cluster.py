@@ -92,7 +92,7 @@ def test_other_store_than_the_cluster_has_is_named(machine: Machine, tmp_path: P
     store = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     given = machine.given(rest__port="0", high_availability__sql__url=store)
     machine.nodes.append(start_node(given, woken=False))
-    with pytest.raises(InvalidConfigError, match=r"high-availability\.sql\.url.*give the same"):
+    with pytest.raises(InvalidConfigError, match=r"high-availability\.sql\.url.*set the same"):
         machine.awake()
     assert machine.awake(high_availability__sql__url=store) == machine.nodes[0]
 

@@ -362,7 +362,7 @@ def test_database_on_a_disk_that_is_full(start: Start) -> None:
         ballast = fill_up(disk, 36 * 1024)  # room for what SQLite shares between processes, and not for a write
         with contextlib.closing(start(f"high-availability.sql.url=sqlite:///{database}")) as node:
             node.until_said(f"the database {database} cannot grow: the disk is full")
-            assert "make space on its disk" in node.said
+            assert "free space on its disk" in node.said
             assert "dispatcher of epoch" not in node.said
             assert database.read_bytes() == content
             ballast.unlink()
@@ -381,7 +381,7 @@ def test_database_on_a_disk_that_is_full_to_the_last_byte(start: Start) -> None:
         with contextlib.closing(start(f"high-availability.sql.url=sqlite:///{database}")) as node:
             node.until_said(str(database), ended=True)
             assert "the disk is full" in node.said
-            assert "make space on its disk" in node.said
+            assert "free space on its disk" in node.said
             assert database.read_bytes() == content
 
 

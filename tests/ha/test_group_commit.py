@@ -150,7 +150,7 @@ def test_error_of_a_commit_is_told_to_all_of_it_and_ends_nothing(
 
     with caplog.at_level(logging.ERROR):
         run(test)
-    assert ("failed in an unforeseen way" in caplog.text) is logged
+    assert ("failed unexpectedly" in caplog.text) is logged
 
 
 @pytest.mark.parametrize("begun", [True, False])

@@ -63,7 +63,7 @@ def test_absence_says_why_since_when_and_who_led_last() -> None:
     async def main(driver: Driver, retrieval: LeaderRetrieval) -> None:
         absence = retrieval.absence
         assert absence is not None
-        assert (absence.reason, absence.last_leader) == ("no node leads", None)
+        assert (absence.reason, absence.last_leader) == ("the cluster has no leader", None)
         driver.answer = ONE
         await until(lambda: retrieval.current == ONE)
         assert retrieval.absence is None
@@ -80,7 +80,7 @@ def test_absence_says_why_since_when_and_who_led_last() -> None:
         await until(lambda: retrieval.current is None)
         later = retrieval.absence
         assert later is not None
-        assert (later.reason, later.since, later.last_leader) == ("no node leads", absence.since, ONE)
+        assert (later.reason, later.since, later.last_leader) == ("the cluster has no leader", absence.since, ONE)
         driver.answer = LeaderInformation(Epoch(2), "")
         await until(lambda: retrieval.current is not None)
         assert retrieval.absence is not None

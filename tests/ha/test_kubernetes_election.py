@@ -357,7 +357,7 @@ def test_refused_credential_ends_the_election_with_what_to_do(kubernetes: Kubern
         await listener.until(lambda: bool(listener.errors))
         assert listener.events == ["grant", "revoke", "error"]
         assert isinstance(listener.errors[0], StoreBrokenError)
-        assert "does not know who this node is" in str(listener.errors[0])
+        assert "does not recognise this node" in str(listener.errors[0])
         assert not driver.holds(epoch)
 
     on_cluster(kubernetes, tmp_path, test)

@@ -175,9 +175,9 @@ def test_shard_that_cannot_be_understood_is_named_with_what_to_do(data: dict[str
 
 
 def test_shard_of_a_newer_firesteel_is_refused() -> None:
-    with pytest.raises(StoreBrokenError, match="is of format '2'"):
+    with pytest.raises(StoreBrokenError, match="has format '2'"):
         Shard.of(damaged(format="2"))
-    with pytest.raises(StoreBrokenError, match="is of format None"):
+    with pytest.raises(StoreBrokenError, match="has format None"):
         Shard.of({"metadata": {"name": "x"}})
 
 

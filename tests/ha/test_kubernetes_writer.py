@@ -238,7 +238,7 @@ def test_shard_that_is_gone_or_another_one_is_not_written_to() -> None:
             await f.put("a", b"2")
         made = Shard.made(NAMES, NAME, instance="i", shards=1, epoch=ONE, holder="me")
         await f.api.create(CONFIG_MAP, made.raw())
-        with pytest.raises(StoreBrokenError, match="deleted and made again"):
+        with pytest.raises(StoreBrokenError, match="deleted and recreated"):
             await f.put("a", b"2")
         assert await f.another().put("a", b"2") == 1
 
@@ -264,7 +264,7 @@ def test_object_of_somebody_else_under_our_name_is_left_alone() -> None:
     async def test(f: Fixture) -> None:
         assert f.api.found is not None
         f.api.found["metadata"]["labels"] = {"app": "other"}
-        with pytest.raises(StoreBrokenError, match=r"not of this cluster.*app=firesteel"):
+        with pytest.raises(StoreBrokenError, match=r"not belong to this cluster.*app=firesteel"):
             await f.put("a", b"1")
 
     run(test)

@@ -152,7 +152,7 @@ def test_claim_that_is_refused_costs_the_lease_and_nobody_is_told() -> None:
         async def claim(epoch: Epoch) -> None:
             if epoch == 1:
                 lease.holder = ""
-                raise LeaseLostError("the state is of another leader")
+                raise LeaseLostError("another leader has claimed the state")
 
         driver = contender(lease, claim)
         await driver.start(listener)
@@ -213,7 +213,7 @@ def test_address_that_is_refused_ends_the_leadership() -> None:
         with pytest.raises(FencingError):
             await driver.publish(epoch, "http://me")
         await listener.until(lambda: listener.events == ["grant", "revoke"])
-        with pytest.raises(FencingError, match="does not lead as 1"):
+        with pytest.raises(FencingError, match="does not lead as epoch 1"):
             await driver.publish(epoch, "http://me")
         await driver.close()
 
@@ -231,7 +231,7 @@ def test_store_that_is_away_is_told_once_and_waited_for(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert len([r for r in caplog.records if "tries again to look" in r.message]) == 1
+    assert len([r for r in caplog.records if "cannot read the lease" in r.message]) == 1
 
 
 def test_error_that_waiting_does_not_mend_ends_the_election() -> None:

@@ -63,10 +63,10 @@ def test_wrong_password_user_or_database(postgresql: PostgreSqlServer, caplog: p
     caplog.set_level(logging.DEBUG)
     port = postgresql.port
     said = refusal(url_of(port, password="hunter2"))
-    assert f"the database firesteel at 127.0.0.1:{port} cannot be connected to" in said
-    assert "set the user and password that it knows" in said
-    assert "set the user and password" in refusal(url_of(port, user="stranger"))
-    assert "CREATE DATABASE it, or name another" in refusal(url_of(port, database="nothing"))
+    assert f"cannot connect to the database firesteel at 127.0.0.1:{port}" in said
+    assert "set the right user and password" in said
+    assert "set the right user and password" in refusal(url_of(port, user="stranger"))
+    assert "create it with CREATE DATABASE, or name another" in refusal(url_of(port, database="nothing"))
     assert "hunter2" not in caplog.text
     assert PASSWORD not in caplog.text
 
@@ -105,7 +105,7 @@ def test_user_that_may_not_make_tables(postgresql: PostgreSqlServer) -> None:
         url = url_of(postgresql.port, database="closed", user="plain", password="hunter2")
         said = refusal(url)
         assert "42501" in said
-        assert "GRANT it CREATE" in said
+        assert "GRANT the user CREATE" in said
         # Once somebody else has made them, it need not.
         postgresql.sql("GRANT CREATE ON SCHEMA public TO plain", database="closed")
         asyncio.run(opened_and_closed(url))
@@ -214,10 +214,10 @@ def test_loss_of_what_was_acknowledged_is_warned_of(
         assert "lost" not in caplog.text
         with postgresql.setting("synchronous_commit", "off"):
             asyncio.run(opened_and_closed(postgresql.url))
-        assert "synchronous_commit off for this user: jobs that were acknowledged can be lost" in caplog.text
+        assert "synchronous_commit off for this user: acknowledged jobs can be lost" in caplog.text
         caplog.clear()
         asyncio.run(opened_and_closed(url_of(postgresql.port, postgresql.port)))
-        assert "a failover can lose jobs that were acknowledged; set synchronous_standby_names" in caplog.text
+        assert "a failover can lose acknowledged jobs; set synchronous_standby_names" in caplog.text
 
 
 def test_fsync_that_is_off_is_warned_of(caplog: pytest.LogCaptureFixture, postgresql: PostgreSqlServer) -> None:

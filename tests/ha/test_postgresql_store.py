@@ -226,7 +226,7 @@ def test_full_disk_refuses_and_is_well_again_with_space(postgresql: PostgreSqlSe
                         await services.store.put(f"a/{n}", os.urandom(8000), epoch=epoch)
                         acknowledged.append(f"a/{n}")
 
-                with pytest.raises(StoreFailingError, match=r"its disk is full; make space"):
+                with pytest.raises(StoreFailingError, match=r"its disk is full; free space"):
                     await put_until_full()
                 assert acknowledged
                 assert set(await services.store.paths("a")) == set(acknowledged)
@@ -249,7 +249,7 @@ def test_password_that_changes_while_running_is_waited_for(postgresql: PostgreSq
             postgresql.sql("ALTER ROLE rotated PASSWORD 'second'")
             await services.store.put("a", b"", epoch=epoch)  # by the connection that is there
             postgresql.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rotated'")
-            with pytest.raises(StoreUnavailableError, match="set the user and password"):
+            with pytest.raises(StoreUnavailableError, match="set the right user and password"):
                 await services.store.get("a")
             postgresql.sql("ALTER ROLE rotated PASSWORD 'first'")
 
@@ -325,7 +325,7 @@ def test_write_that_meets_a_take_over_waits_for_it_and_is_refused(postgresql: Po
             writing = asyncio.create_task(services.store.put("a", b"stale", epoch=epoch))
             await waits_for_a_lock(postgresql, f"application_name = '{database_of(services)._target.session}'")
             await other.commit()
-            with pytest.raises(FencingError, match="newest leader is 7"):
+            with pytest.raises(FencingError, match="newest epoch is 7"):
                 await writing
             assert await services.store.get("a") is None
             assert await services.store.put("a", b"", epoch=Epoch(7))

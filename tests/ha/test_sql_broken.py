@@ -112,7 +112,7 @@ def test_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
-    assert "not a database of Firesteel: it holds the tables recipes" in refusal(path)
+    assert "not a Firesteel database: it holds the tables recipes" in refusal(path)
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("recipes",)]
 
@@ -245,7 +245,7 @@ async def full_and_back(
             await services.store.put(f"a/{n}", os.urandom(8000), epoch=epoch)
             acknowledged.append(f"a/{n}")
 
-    with pytest.raises(StoreFailingError, match=r"disk is full.*make space"):
+    with pytest.raises(StoreFailingError, match=r"disk is full.*free space"):
         await put_until_full()
     with pytest.raises(StoreBrokenError, match="disk is full"):
         await services.store.put("b", os.urandom(100_000), epoch=epoch)
@@ -351,9 +351,9 @@ def test_database_that_stays_locked_while_it_is_opened(tmp_path: Path, monkeypat
         ("cluster.db", "not a database URL"),
         ("mysql://user:hunter2@host/db", "'mysql' are not supported"),
         ("nonsense://user:hunter2@host/db", "'nonsense' are not supported"),
-        ("sqlite://", "names no plain file"),
-        ("sqlite:///:memory:", "names no plain file"),
-        ("sqlite:///file:x.db?mode=ro&uri=true", "names no plain file"),
+        ("sqlite://", "does not name a regular file"),
+        ("sqlite:///:memory:", "does not name a regular file"),
+        ("sqlite:///file:x.db?mode=ro&uri=true", "does not name a regular file"),
     ],
 )
 def test_url_that_names_no_file(url: str, message: str) -> None:

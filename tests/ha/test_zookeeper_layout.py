@@ -86,7 +86,7 @@ def test_cluster_of_a_newer_format_and_what_is_no_cluster_are_refused() -> None:
     with pytest.raises(StoreBrokenError, match=f"format {FORMAT + 1}"):
         decode_cluster(LAYOUT, b'{"format": %d, "instance": "x"}' % (FORMAT + 1))
     for raw in (b"", b"[]", b"{}", b"\xff", b'{"format": "1", "instance": "x"}', b"[" * 100_000):
-        with pytest.raises(StoreBrokenError, match="not that of a cluster"):
+        with pytest.raises(StoreBrokenError, match="not a Firesteel cluster"):
             decode_cluster(LAYOUT, raw)
 
 

@@ -278,7 +278,7 @@ def test_cluster_node_that_is_none_of_ours_is_left_alone(cluster: ZooKeeperClust
     async def main(_: object) -> None:
         with cluster.client() as client:
             client.create(cluster.path, b"somebody else's", makepath=True)
-        with pytest.raises(StoreBrokenError, match="not that of a cluster"):
+        with pytest.raises(StoreBrokenError, match="not a Firesteel cluster"):
             await cluster.open()
         with cluster.client() as client:
             assert client.get(cluster.path)[0] == b"somebody else's"

@@ -1,4 +1,4 @@
-"""Waiting for a change of leadership, with a deadline: whoever waits looks again then, told or not."""
+"""Waiting for a change of leadership, with a deadline at which the caller looks again even if nothing was heard."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Protocol
 
 class Listening(Protocol):
     def stop(self) -> None:
-        """End. Blocks, but for a moment only."""
+        """Stop listening. Blocks for a moment at most."""
         ...
 
 
 Listen = Callable[[Callable[[], None]], Listening | None]
-"""Begins to tell a callback, from whichever thread; None where nothing has to be stopped."""
+"""Starts calling a callback, from any thread; returns None if there is nothing to stop."""
 
 
 class LeadershipChanges:
-    """Counts what was heard, so that nothing that came between a look and the waiting is missed.
+    """Counts changes, so that none between a look and the wait after it is missed.
 
-    Listening begins with the first who waits: a program that only reads a value needs no ear. Belongs to one event loop.
+    Listening starts with the first call that waits: a program that only reads a value needs none. Belongs to one event loop.
     """
 
     def __init__(self, listen: Listen = lambda _: None) -> None:
         self._listen = listen
         self._listening: Listening | None = None
         self.started = False
-        """Whether somebody has waited."""
+        """Whether listening has started."""
         self._heard = asyncio.Event()
-        """Set and replaced with each change, so that all who wait look again."""
+        """Set and replaced with each change, which wakes all waiting calls."""
         self._count = 0
 
     @property
     def mark(self) -> int:
-        """Taken before a look; see `after`."""
+        """The current count, to be taken before a look; see `after`."""
         return self._count
 
     async def after(self, mark: int, timeout: float | None = None) -> None:  # noqa: ASYNC109 - not an error
-        """Returns when something was heard since the `mark`, at the latest after `timeout` seconds."""
+        """Return when there was a change since the `mark`, at the latest after `timeout` seconds."""
         self.start()
         if self._count != mark:
             return
@@ -55,7 +55,7 @@ class LeadershipChanges:
             await asyncio.to_thread(listening.stop)
 
     def start(self) -> None:
-        """Begin to listen, for those who want to hear of changes without waiting for them."""
+        """Start to listen, for callers that want changes reported without waiting for them."""
         if self.started:
             return
         self.started = True
@@ -64,13 +64,13 @@ class LeadershipChanges:
         def tell() -> None:
             try:
                 loop.call_soon_threadsafe(self.tell)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed, so nothing waits any more
                 pass
 
         self._listening = self._listen(tell)
 
     def tell(self) -> None:
-        """Wake all who wait. For the event loop."""
+        """Wake all waiting calls. Call this on the event loop."""
         self._count += 1
         self._heard.set()
         self._heard = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The life of a contender, which is the same whatever leadership is made of: contend, be granted, lead, be revoked, again."""
+"""The life of a contender, which is the same for all backends: contend, be granted, lead, be revoked, contend again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firesteel.ha.resignation import Resignation
 logger = logging.getLogger(__name__)
 
 IN_PASSING = (StoreUnavailableError, StoreFailingError)
-"""A disk that is full or fails costs a leader its leadership, not its life: it contends again, and leads when it is well."""
+"""After a full or failing disk a leader loses its leadership but not its life: it contends again and leads once it can."""
 
 
 class Term(Protocol):
@@ -33,11 +33,11 @@ T = TypeVar("T", bound=Term)
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """What a leader does now and then: crashes and refused writes leave files of large values that nothing points to."""
+    """The regular collection by a leader of orphaned files of large values, which crashes and refused writes leave behind."""
 
     collect: Callable[[Epoch], Awaitable[int]]
     first: float
-    """Seconds until the first time: a new leader has other things to do."""
+    """Seconds until the first collection: a new leader has other things to do."""
     every: float
 
     async def keep(self, epoch: Epoch) -> None:
@@ -46,20 +46,20 @@ class Collecting:
             try:
                 await self.collect(epoch)
             except StoreError as error:
-                logger.warning("files that nothing points to were not collected: %s", error)
+                logger.warning("orphaned files were not collected: %s", error)
             await asyncio.sleep(self.every)
 
 
 class Contender(abc.ABC, Generic[T]):
-    """A LeaderElectionDriver, but for how leadership is won, kept and given up.
+    """A LeaderElectionDriver without the backend's part: how leadership is won, kept and given up.
 
-    Grants and revokes alternate. Nothing is granted that is in doubt, and whoever is closed is told nothing any more.
+    Grants and revokes alternate. Leadership that is in doubt is not granted, and a closed contender makes no more calls.
 
     Args:
         contender: Its name in messages.
-        changes: Tells of what `leader` may answer.
-        prepare: What has to be done before a term is granted, while it is kept; gives why it cannot be granted.
-        collecting: What is done while it leads.
+        changes: Reports that the answer of `leader` may have changed.
+        prepare: Runs before a term is granted, while the term is kept; returns the reason if it cannot be granted.
+        collecting: Runs while it leads.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Contender(abc.ABC, Generic[T]):
         self._contender = contender
         self._changes = changes
         self._asked = 0
-        """The mark of the changes when `leader` was asked last."""
+        """The mark of the changes at the last call of `leader`."""
         self._prepare = prepare
         self._collecting = collecting
         self._listener: LeaderListener | None = None
         self._term: T | None = None
-        """What was won last and not yet lost; granted, or about to be."""
+        """The term that was won last and is not lost; granted, or about to be."""
         self._leading: T | None = None
-        """What the listener was granted last and not yet revoked."""
+        """The term that the listener was granted last and that is not revoked."""
         self._lost: asyncio.Future[str] | None = None
-        """Why the term is over, once somebody has said so."""
+        """Why the term is over, once it is."""
         self._resignation = Resignation()
         self._left = False
         self._tasks = OwnedTasks(f"election of {contender}", self._failed)
@@ -91,15 +91,15 @@ class Contender(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     async def _contend(self) -> T:
-        """Wait for leadership, standing back while a resignation asks for it."""
+        """Wait for leadership, without contending while a resignation asks for that."""
 
     @abc.abstractmethod
     async def _keep(self, term: T) -> str:
-        """Until leadership is lost, or in doubt; returns why."""
+        """Keep leadership until it is lost or in doubt; returns the reason."""
 
     @abc.abstractmethod
     def _trusts(self, term: T) -> bool:
-        """Whether it is certain, by our own clock, that nobody else leads yet."""
+        """Whether it is certain, by our own clock, that no other contender leads yet."""
 
     @abc.abstractmethod
     async def _publish(self, term: T, address: str) -> None:
@@ -110,7 +110,7 @@ class Contender(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     async def _give_up(self) -> None:
-        """Give up whatever this contender has, whether it knows of it or not; a store that cannot be told is no error."""
+        """Give up leadership, even if this contender does not know that it has it. An unavailable store is not an error."""
 
     async def _depart(self) -> None:
         """Give up for good."""
@@ -120,7 +120,7 @@ class Contender(abc.ABC, Generic[T]):
 
     async def start(self, listener: LeaderListener) -> None:
         if self._listener is not None:
-            raise RuntimeError(f"contender '{self._contender}' has been started already")
+            raise RuntimeError(f"contender '{self._contender}' is already started")
         self._listener = listener
         self._tasks.start(self._live(listener), "contend")
 
@@ -131,7 +131,9 @@ class Contender(abc.ABC, Generic[T]):
     async def publish(self, epoch: Epoch, address: str) -> None:
         leading = self._leading
         if leading is None or leading.epoch != epoch:
-            raise FencingError(f"the address of contender '{self._contender}' was refused: it does not lead as {epoch}")
+            raise FencingError(
+                f"the address of contender '{self._contender}' was refused: it does not lead as epoch {epoch}"
+            )
         try:
             await self._publish(leading, address)
         except FencingError:
@@ -144,7 +146,7 @@ class Contender(abc.ABC, Generic[T]):
         return await self._leader()
 
     async def wait_for_change(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
+        """Return once `leader` may give another answer than last time, at the latest after `timeout` seconds."""
         await self._changes.after(self._asked, timeout)
 
     async def resign(self, epoch: Epoch, *, patience: float) -> None:
@@ -152,25 +154,25 @@ class Contender(abc.ABC, Generic[T]):
             await self._resignation.ask(epoch, patience)
 
     async def close(self) -> None:
-        self.lose("it leaves")  # so that nothing is granted on the way out
+        self.lose("it was closed")  # so that nothing is granted from now on
         await self._tasks.close()
         self._leading = None
         self._resignation.drop()
         if self._listener is None or self._left:
             return
         self._left = True
-        # Whatever we believe: a take-over whose answer we did not wait for may have succeeded.
+        # Even if we do not think that we lead: a take-over whose answer we did not wait for may have succeeded.
         await self._depart()
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
     @property
     def term(self) -> Epoch | None:
-        """The epoch that was won last and not yet lost, also before it is granted."""
+        """The epoch that was won last and is not lost, even before it is granted."""
         return self._term.epoch if self._term is not None else None
 
     def lose(self, why: str) -> None:
-        """The term is over, whatever the contender believes."""
+        """End the term, even if the contender has not noticed a loss."""
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(why)
 
@@ -186,7 +188,7 @@ class Contender(abc.ABC, Generic[T]):
                 )
             finally:
                 self._term = self._lost = None
-            logger.warning("contender '%s' does not lead as %d any more: %s", self._contender, term.epoch, why)
+            logger.warning("contender '%s' no longer leads as epoch %d: %s", self._contender, term.epoch, why)
             if self._leading is not None:
                 self._leading = None
                 listener.on_revoke()
@@ -195,19 +197,19 @@ class Contender(abc.ABC, Generic[T]):
                 self._resignation.carried_out()
 
     def _grant(self, term: T, listener: LeaderListener) -> None:
-        logger.info("contender '%s' leads as %d", self._contender, term.epoch)
+        logger.info("contender '%s' leads as epoch %d", self._contender, term.epoch)
         self._leading = term
         listener.on_grant(term.epoch)
 
     async def _serve(self, term: T, lost: asyncio.Future[str], listener: LeaderListener) -> str:
-        """What a leader does beside keeping its leadership, until it is ended; returns early why it was not granted."""
+        """Grant the term and do a leader's regular work until cancelled; returns the reason if the term cannot be granted."""
         if self._prepare is not None:
             if (why := await self._prepare(term)) is not None:
                 return why
             if lost.done():
                 return lost.result()
             if not self._trusts(term):
-                return "it was not ready to lead before that was in doubt"
+                return "its leadership was in doubt before it was ready to lead"
             self._grant(term, listener)
         if self._collecting is not None:
             await self._collecting.keep(term.epoch)
@@ -215,7 +217,7 @@ class Contender(abc.ABC, Generic[T]):
         return await forever
 
     def _failed(self, error: BaseException) -> None:
-        """Its life ended with an error that waiting will not mend."""
+        """Report that the contender ended with an error that waiting will not fix."""
         assert self._listener is not None
         self._resignation.drop()
         if self._leading is not None:
@@ -225,7 +227,7 @@ class Contender(abc.ABC, Generic[T]):
 
 
 async def first_of(*ways: Awaitable[str]) -> str:
-    """What the first of them to end returns or raises, the earlier one where several have; the others are ended."""
+    """The result or error of the first coroutine to end, in argument order if several have; the others are cancelled."""
     tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(way) for way in ways]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

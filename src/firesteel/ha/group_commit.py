@@ -1,4 +1,4 @@
-"""Group commit: what has queued up while a commit was under way becomes durable with the next one, and each has its answer."""
+"""Group commit: writes that queued up during a commit become durable with the next one, and each gets its own answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueuedWrite:
-    """What somebody waits for."""
+    """A write that a caller waits for."""
 
     future: asyncio.Future[Any]
 
@@ -34,14 +34,14 @@ R = TypeVar("R", bound=QueuedWrite)
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest(QueuedWrite, Generic[B]):
-    """One whose `action` works on a batch; what it raises must come before any change."""
+    """A write whose `action` works on a batch; the action must raise before it changes anything."""
 
     action: Callable[[B], Any]
 
     def attempt(self, batch: B) -> WriteOutcome:
         try:
             return self.done(self.action(batch))
-        except Exception as error:  # the caller's, whatever it is: it is raised there
+        except Exception as error:  # any error of the caller's action; it is raised in the caller
             return self.failed(error)
 
 
@@ -53,12 +53,12 @@ class WriteOutcome:
 
 
 def still_wanted(requests: Iterable[R]) -> list[R]:
-    """Without those whose callers have gone away: they would not be missed if the process had died here."""
+    """The writes whose callers still wait. The others may be dropped, as if the process had died here."""
     return [request for request in requests if not request.future.cancelled()]
 
 
 def resolve(outcomes: Iterable[WriteOutcome]) -> None:
-    """Tell those who wait. For the event loop of their futures."""
+    """Deliver the outcomes to the waiting callers. Call this on the event loop of their futures."""
     for outcome in outcomes:
         if outcome.future.done():  # cancelled meanwhile
             continue
@@ -69,15 +69,15 @@ def resolve(outcomes: Iterable[WriteOutcome]) -> None:
 
 
 class GroupCommit(Generic[R]):
-    """Commits on the event loop, in the order in which writes were submitted. No error of one ends it.
+    """Commits on the event loop, in the order in which writes were submitted. No failed write ends it.
 
     Args:
-        where: What is written to, in messages.
-        commit: Makes a group durable, and tells what came of each. What it raises is told to all of the group; an error that
-            is none of `expected` is logged as well.
-        fits: Whether a request may go with those that were taken before it.
-        at_once: Commits under way at a time.
-        worth_another: So many writes wait before a further commit begins beside one that is under way.
+        where: The name of the store, for messages.
+        commit: Makes a group durable and returns the outcome of each write. An error fails all writes of the group, and is
+            logged if it is not one of `expected`.
+        fits: Whether a request may join the group taken so far.
+        at_once: The number of commits that may be under way at the same time.
+        worth_another: The number of waiting writes that start another commit while one is under way.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class GroupCommit(Generic[R]):
         self._working: set[asyncio.Task[None]] = set()
 
     async def submit(self, request: R) -> Any:
-        """What the commit has told of it, once that is durable."""
+        """Return the outcome of the write once it is durable."""
         self._queue.append(request)
         if len(self._working) < self._at_once and (not self._working or len(self._queue) >= self._worth_another):
             task = self._tasks.start(self._work(), self._where)
@@ -111,35 +111,35 @@ class GroupCommit(Generic[R]):
         return await request.future
 
     async def drain(self) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted writes are done."""
         if self._working:
             await asyncio.wait(self._working)
 
     async def _work(self) -> None:
         try:
-            await asyncio.sleep(0)  # whatever else is asked for in this turn of the event loop comes along
+            await asyncio.sleep(0)  # writes of this turn of the event loop join the group
             while group := self._take():
                 resolve(await self._outcomes(group))
         finally:
-            # Here and not once it has ended: whoever submits in between would wait for nobody.
+            # Here and not after the task has ended: a write submitted in between would never be committed.
             self._working.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     async def _outcomes(self, group: Sequence[R]) -> Iterable[WriteOutcome]:
         try:
             return await self._commit(group)
         except asyncio.CancelledError:
-            self._leave(group, "a write may or may not have happened")
+            self._leave(group, "the write may or may not have happened")
             raise
         except Exception as error:
             if not isinstance(error, self._expected):
-                logger.exception("a write to %s failed in an unforeseen way", self._where)
+                logger.exception("a write to %s failed unexpectedly", self._where)
             return [request.failed(error) for request in group]
 
     def _take(self) -> list[R]:
         group: list[R] = []
         while self._queue:
             request = self._queue[0]
-            if not request.future.done():  # else its caller has gone away
+            if not request.future.done():  # else its caller no longer waits
                 if group and not self._fits(group, request):
                     break
                 group.append(request)
@@ -153,5 +153,5 @@ class GroupCommit(Generic[R]):
             self._queue.clear()
 
     def _leave(self, requests: Iterable[R], meaning: str) -> None:
-        error = StoreUnavailableError(f"{self._where} is being left; {meaning}")
+        error = StoreUnavailableError(f"{self._where} is being closed; {meaning}")
         resolve(request.failed(error) for request in requests)

@@ -1,8 +1,8 @@
-"""Which store the files of a cluster belong to, noted beside them in words that are no secret.
+"""The store that the files of a cluster belong to, recorded beside them without secrets.
 
-Whether a job or an engine is alive, only the store of its cluster knows. Whoever asked another one, because an option was
-left out, would take everything for left behind. So nodes note which store they have, and nobody who names another one is let
-near the files.
+Only the store of a cluster knows whether its jobs and engines are alive. A command that asked another store, because an
+option was left out, would think that everything was left behind. So nodes record their store, and a command that names
+another one is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firesteel.ha.services import DATABASE
 from firesteel.processes import ProcessIdentity
 
 FILE = "store.json"
-"""In the cluster's directory."""
+"""The name of the file in the cluster's directory."""
 _TYPE = "high-availability.type"
 _URL = "high-availability.sql.url"
 _QUORUM = "high-availability.zookeeper.quorum"
@@ -50,7 +50,7 @@ def identity_of(configuration: Configuration) -> dict[str, str]:
 
 
 def claim(directory: Path, configuration: Configuration) -> None:
-    """For a node that starts: note its store, or be refused because the files are of another one's."""
+    """Record the store of a node that starts. Raises InvalidConfigError if the files belong to another store."""
     check(directory, configuration)
     said = identity_of(configuration)
     me = ProcessIdentity.of(os.getpid())
@@ -65,7 +65,7 @@ def claim(directory: Path, configuration: Configuration) -> None:
     mine = directory / f"{FILE}.{secrets.token_hex(4)}"
     write_json(mine, said)
     try:
-        os.link(mine, file)  # of two that start at once with different stores, one stays
+        os.link(mine, file)  # of two nodes that start at once with different stores, one is refused
     except FileExistsError:
         check(directory, configuration)
     finally:
@@ -81,8 +81,8 @@ def check(directory: Path, configuration: Configuration) -> None:
     if not keys:
         return
     problem = Problem(
-        f"this data directory belongs to a cluster with {_shown(noted, keys)}, and this command has {_shown(said, keys)}",
-        "give the same high-availability options as its nodes had, with -D or in a configuration file, or use another data.dir "
+        f"this data directory belongs to a cluster with {_shown(noted, keys)}, but this command has {_shown(said, keys)}",
+        "set the same high-availability options as for its nodes, with -D or in a configuration file, or use another data.dir "
         f"or high-availability.cluster-id; if the cluster has moved to another store for good, remove {directory / FILE}",
         field=keys[0] if _TYPE not in keys else _TYPE,
     )
@@ -100,7 +100,7 @@ def _agree(key: str, one: str | None, other: str | None) -> bool:
 
 
 def _noted(directory: Path) -> dict[str, str]:
-    """Empty when nothing was noted, or it cannot be read."""
+    """The recorded options; empty when there are none or they cannot be read."""
     try:
         content = read_json(directory / FILE)
     except (ValueError, OSError):
@@ -109,13 +109,13 @@ def _noted(directory: Path) -> dict[str, str]:
 
 
 def _is_gone(noted: Mapping[str, str]) -> bool:
-    """Whether the store was in the memory of a process that is no more."""
+    """Whether the store was in the memory of a process that has ended."""
     pid, _, started = noted.get(_NODE, "").partition(" ")
     return noted.get(_TYPE) == HaType.NONE.value and not (pid.isdecimal() and ProcessIdentity(int(pid), started).alive)
 
 
 def _without_secrets(url: str) -> str:
-    """Hosts and database: no user, no password, and of the parameters only those that name a place."""
+    """The hosts and the database, without user, password and parameters that do not name a location."""
     parts = urlsplit(url)
     scheme = parts.scheme.partition("+")[0]
     if scheme == "sqlite":

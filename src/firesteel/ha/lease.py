@@ -1,4 +1,4 @@
-"""Leader election by a lease, wherever that is written down: a row, a Lease of Kubernetes, a file.
+"""Leader election by a lease, wherever it is stored: in a row, a Lease of Kubernetes or a file.
 
 A leader trusts its lease for two thirds of it, counted from the moment before its last renewal; others wait for all of it,
 counted from the moment after they saw that renewal. So it has stopped before they begin, whatever their clocks show. Should it
@@ -25,13 +25,13 @@ F = TypeVar("F")
 logger = logging.getLogger(__name__)
 
 TRUSTED = 2 / 3
-"""Of the lease, by its holder."""
+"""The part of the lease for which its holder trusts it."""
 LOOK_SECONDS = 0.5
-"""How often, at the least, a contender looks while the store is away; and while it is there, if nothing tells it of changes."""
+"""The longest time between two looks at the lease while the store is unavailable, or reports no changes."""
 
 
 class LeaseLostError(Exception):
-    """The lease is another's, or will be; the text says why."""
+    """Another contender has the lease, or will have it; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +39,53 @@ class Sighting(Generic[F]):
     """A lease as it was seen just now."""
 
     found: F
-    """As the backend has it; a take-over is of just this one."""
+    """The backend's form of the lease; a take-over replaces exactly this one."""
     epoch: Epoch
-    """The newest that is known to have been granted."""
+    """The newest epoch that is known to have been granted."""
     sign: Hashable
-    """Another one with each sign of life of its holder. It is compared with itself only: no two clocks are."""
+    """Changes with each sign of life of the holder. It is only compared for equality, so clocks do not matter."""
     free: bool
-    """It was given up, or it is known by other means than time that nobody acts as its holder any more."""
+    """It was given up, or its holder is known to be dead by other means than time."""
     seconds: float = 0.0
-    """How long its holder wants to be waited for, if that is longer than the own lease."""
+    """The lease duration that its holder asks others to wait, if that is longer than our own."""
 
 
 class LeaseBackend(Protocol[F]):
-    """What writes the lease of one contender down. Only what is said of each method has to be seen to.
+    """Stores the lease of one contender. An implementation has to meet the contract of each method and nothing else.
 
-    Every method may raise StoreUnavailableError or StoreFailingError, and is tried again; any other error ends the election.
+    Every method may raise StoreUnavailableError or StoreFailingError and is then retried; any other error ends the election.
     """
 
     async def look(self) -> Sighting[F]:
-        """Called only while the contender does not lead."""
+        """Read the lease. Only called while the contender does not lead."""
         ...
 
     async def take(self, seen: Sighting[F]) -> Epoch | None:
-        """A new epoch, above all that were granted before; None when the lease is not any more as it was seen."""
+        """Take the lease with a new epoch above all earlier ones; None when the lease has changed since it was seen."""
         ...
 
     async def renew(self, epoch: Epoch) -> None:
-        """Raises LeaseLostError."""
+        """Renew the lease. Raises LeaseLostError."""
         ...
 
     async def publish(self, epoch: Epoch, address: str) -> None:
-        """Raises FencingError when `epoch` does not lead any more."""
+        """Publish the leader's address. Raises FencingError when `epoch` no longer leads."""
         ...
 
     async def leader(self) -> LeaderInformation | None:
-        """Who has the lease, and the address that was published."""
+        """The holder of the lease, and the published address."""
         ...
 
     async def release(self) -> None:
-        """Give up whatever this contender has, also by a take-over that was not waited for. Raises StoreError, TimeoutError."""
+        """Give up the lease, even if a take-over was not waited for. Raises StoreError, TimeoutError."""
         ...
 
 
 class LeaseObserver:
     """Watches a lease with this contender's own clock.
 
-    A holder that lives changes it; one whose lease stood still for all of its time, seen from here, has stopped acting by
-    itself before that. A lease that is gone tells nothing: who held it may not have noticed yet, and is waited for as well.
+    A live holder keeps changing the lease. When the lease has not changed for its whole duration, seen from here, its holder
+    has already stopped acting. A deleted lease proves nothing: its holder may not have noticed yet, so others wait as well.
     """
 
     def __init__(self, lease: float) -> None:
@@ -94,7 +94,7 @@ class LeaseObserver:
         self._since: float | None = None
 
     def may_take(self, seen: Sighting[F], now: float) -> bool:
-        """Whether leadership is free, given the lease as it was seen just now."""
+        """Whether leadership is free, given the lease as it was just seen."""
         if seen.free:
             return True
         if self._since is None or seen.sign != self._sign:
@@ -106,16 +106,16 @@ class LeaseObserver:
 class LeaseTerm:
     epoch: Epoch
     renewed: float
-    """When the last renewal that succeeded began."""
+    """When the last successful renewal began."""
 
 
 class LeaseElectionDriver(Contender[LeaseTerm], Generic[F]):
-    """One contender. A store that keeps the time of leases itself may say sooner than others can that one is over.
+    """One contender. A store that times leases itself may report the end of a lease earlier than an observer could.
 
     Args:
-        look_every: How often, at the least, it looks at the lease, in seconds; changes may be told sooner.
-        claim: Makes sure that no earlier leader can write any more, where that is not done by taking the lease. It is given
-            the new epoch, and leadership is granted when it has returned. Raises LeaseLostError.
+        look_every: The longest time between two looks at the lease, in seconds; changes may be reported sooner.
+        claim: Ensures that no earlier leader can write any more, where taking the lease does not do so. It gets the new
+            epoch, and leadership is granted when it has returned. Raises LeaseLostError.
     """
 
     def __init__(
@@ -153,26 +153,26 @@ class LeaseElectionDriver(Contender[LeaseTerm], Generic[F]):
                 if observer.may_take(seen, time.monotonic()) and not self._resignation.stands_back(seen.epoch):
                     began = time.monotonic()
                     epoch = await self._backend.take(seen)
-                    # Paused for long while taking it? Then it may be lost again already; contend for the next one.
+                    # After a long pause while taking it, it may be lost already; contend for the next one.
                     if epoch is not None and self._trusts(term := LeaseTerm(epoch, began)):
                         return term
-                    continue  # somebody was quicker
+                    continue  # another contender was faster
             except IN_PASSING as error:
-                # Once: it looks again twice a second, and a store may be away for hours.
+                # Logged once: it retries twice a second, and a store may be unavailable for hours.
                 level = logging.DEBUG if told else logging.WARNING
-                logger.log(level, "contender '%s' tries again to look for the leader: %s", self._contender, error)
+                logger.log(level, "contender '%s' cannot read the lease and keeps trying: %s", self._contender, error)
                 told = True
                 pause = min(pause, LOOK_SECONDS)
             await self._changes.after(mark, pause)
 
     async def _claimed(self, claim: Callable[[Epoch], Awaitable[None]], term: LeaseTerm) -> str | None:
-        """Why it could not be, if so."""
+        """Run `claim`; returns the reason if it failed."""
         try:
             await retry(
                 lambda: claim(term.epoch),
                 RETRIES,
                 on=IN_PASSING,
-                what=f"claiming the state for leader {term.epoch}",
+                what=f"claiming the state for epoch {term.epoch}",
             )
         except LeaseLostError as error:
             return str(error)
@@ -186,7 +186,7 @@ class LeaseElectionDriver(Contender[LeaseTerm], Generic[F]):
             await asyncio.sleep(min(due, until) - time.monotonic())
             began = time.monotonic()
             if began >= until:
-                return f"its last renewal was {began - term.renewed:.2f} s ago, of a lease of {self._lease:g} s"
+                return f"its last renewal was {began - term.renewed:.2f} s ago, and a lease lasts {self._lease:g} s"
             try:
                 async with asyncio.timeout(until - began):
                     await self._backend.renew(term.epoch)
@@ -196,7 +196,7 @@ class LeaseElectionDriver(Contender[LeaseTerm], Generic[F]):
                 logger.warning("contender '%s' could not renew its lease: %r", self._contender, error)
                 due = time.monotonic() + self._lease / 20
                 continue
-            # Counted from its beginning: where a renewal takes long, the next one must not come late.
+            # Counted from its beginning, so that a slow renewal does not delay the next one.
             term.renewed, due = began, began + self._lease / 3
 
     async def _publish(self, term: LeaseTerm, address: str) -> None:
@@ -210,5 +210,5 @@ class LeaseElectionDriver(Contender[LeaseTerm], Generic[F]):
             await self._backend.release()
         except (StoreError, TimeoutError) as error:
             logger.warning(
-                "contender '%s' could not give up leadership; its lease will run out: %r", self._contender, error
+                "contender '%s' could not give up leadership; its lease will expire: %r", self._contender, error
             )

@@ -21,7 +21,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class MeasuredStore:
-    """Does what the store in it does."""
+    """Passes all calls on to another store."""
 
     def __init__(self, store: StateStore, metrics: MetricRegistry) -> None:
         self._store = store

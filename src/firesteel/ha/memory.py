@@ -44,7 +44,7 @@ class MemoryStateStore:
     def _check(self, path: str) -> None:
         check_path(path)
         if self._closed:
-            raise StoreError("the store in memory is closed; open it again")
+            raise StoreError("the in-memory store is closed; open it again")
 
     def _check_write(self, path: str, epoch: Epoch, expected: int | None) -> None:
         self._check(path)
@@ -63,7 +63,7 @@ class MemoryLeaderElectionDriver:
 
     async def start(self, listener: LeaderListener) -> None:
         if self.listener is not None:
-            raise RuntimeError(f"contender '{self.contender}' has been started already")
+            raise RuntimeError(f"contender '{self.contender}' is already started")
         self.listener = listener
         self._services.contend(self)
 
@@ -87,7 +87,7 @@ class MemoryLeaderElectionDriver:
 
 
 class MemoryHighAvailabilityServices:
-    """Contenders lead in the order in which they came. All of it belongs to one event loop."""
+    """Contenders lead in the order in which they started. Everything belongs to one event loop."""
 
     def __init__(self) -> None:
         self._store = MemoryStateStore()
@@ -95,7 +95,7 @@ class MemoryHighAvailabilityServices:
         self._address = ""
         self._waiting: list[MemoryLeaderElectionDriver] = []
         self._resting: dict[MemoryLeaderElectionDriver, asyncio.TimerHandle] = {}
-        """Gave their leadership up when nobody else was there, and wait for somebody."""
+        """Contenders that gave up leadership when there was no other, and wait for one."""
 
     @property
     def store(self) -> MemoryStateStore:
@@ -115,11 +115,11 @@ class MemoryHighAvailabilityServices:
         self._holder = None
         await self._store.close()
 
-    # What contenders do.
+    # Called by contenders.
 
     def contend(self, driver: MemoryLeaderElectionDriver) -> None:
         self._waiting.append(driver)
-        # Not at once: a listener is told of leadership on its own, never from within the call that asked for it.
+        # Not at once: a listener is never called from within the call that contends.
         asyncio.get_running_loop().call_soon(self._grant)
 
     def holds(self, driver: MemoryLeaderElectionDriver, epoch: Epoch) -> bool:

@@ -1,4 +1,4 @@
-"""Leadership that is given up on purpose, for backends whose contenders take it when they find it free."""
+"""Giving up leadership on purpose, for backends whose contenders take it when they find it free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firesteel.ha.rules import NEVER
 
 
 class Resignation:
-    """Of one contender: asked for by its owner, carried out by the task that leads, and then stood back from."""
+    """The resignation of one contender: requested by its owner and carried out by the leading task, which then waits."""
 
     def __init__(self) -> None:
         self._epoch = NEVER
@@ -24,7 +24,7 @@ class Resignation:
         return self._asked.is_set()
 
     async def ask(self, epoch: Epoch, patience: float) -> None:
-        """Returns when the task that leads has carried it out."""
+        """Request the resignation. Returns when the leading task has carried it out."""
         if not self.is_asked:
             self._epoch, self._patience = epoch, patience
             self._done.clear()
@@ -32,21 +32,21 @@ class Resignation:
         await self._done.wait()
 
     async def asked(self) -> str:
-        """Returns when it is asked for, and why leadership ends then."""
+        """Wait for the request. Returns the reason for the end of leadership."""
         await self._asked.wait()
-        return "it was asked to give it up"
+        return "it was asked to resign"
 
     def carried_out(self) -> None:
-        """The store has been told, or cannot be; from now on others go first."""
+        """Leadership is given up, or the store cannot be reached; from now on other contenders go first."""
         self._asked.clear()
         self._stand_back_until = time.monotonic() + self._patience
         self._done.set()
 
     def drop(self) -> None:
-        """The contender is no more."""
+        """The contender is closed."""
         self._asked.clear()
         self._done.set()
 
     def stands_back(self, newest: Epoch) -> bool:
-        """Whether others go first still, given the newest epoch in the store: until one of them has led."""
+        """Whether other contenders still go first: until one of them has led, by the newest epoch in the store."""
         return newest <= self._epoch and time.monotonic() < self._stand_back_until

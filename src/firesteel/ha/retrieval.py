@@ -1,4 +1,4 @@
-"""Following the leader: who leads now, for nodes and clients that do not."""
+"""Following the current leader, for nodes and clients that do not lead."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ HURRY_INTERVAL = 0.1
 
 @runtime_checkable
 class TellsOfChanges(Protocol):
-    """What a driver may offer beyond its protocol, so that nobody has to wait until he asks again."""
+    """An optional capability of a driver: it reports changes, so that callers need not poll."""
 
     async def wait_for_change(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Returns once there may be another answer than `leader` last gave, at the latest after `timeout` seconds."""
+        """Return once `leader` may give another answer than last time, at the latest after `timeout` seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """That nobody is known who could be asked, and why, as far as one node can tell."""
+    """Why no leader is known, as far as one node can tell."""
 
     reason: str
     since: float
     """Seconds since 1970."""
     last_leader: LeaderInformation | None
-    """Who led before, as far as is known; it may lead still."""
+    """The last known leader; it may still lead."""
 
 
 class LeaderRetrieval:
-    """Asks a driver again and again who leads. The driver need not contend itself.
+    """Polls a driver for the current leader. The driver need not contend itself.
 
-    A store that fails does not end it: what is known stays known, for it may well be still true, until a new answer comes.
+    A failing store does not end it: until a new answer comes, the last one is kept, as it may well still be true.
     """
 
     def __init__(self, driver: LeaderElectionDriver, *, interval: float = 0.5) -> None:
@@ -49,33 +49,33 @@ class LeaderRetrieval:
         self._current: LeaderInformation | None = None
         self._error: Exception | None = None
         self._led: LeaderInformation | None = None
-        """The last that had published its address."""
+        """The last leader that had published its address."""
         self._since = time.time()
-        """When it was last known who leads, while it is not."""
+        """While no leader is known: when one was known last."""
         self._changed = asyncio.Event()
-        """Set and replaced with each answer that is not the one before."""
+        """Set and replaced with each answer that differs from the one before."""
         self._asked = asyncio.Event()
-        """Set and replaced with each answer, so that all who wait look again."""
+        """Set and replaced with each answer, which wakes all waiting calls."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> LeaderInformation | None:
-        """The leader at the last answer; its address may be empty still."""
+        """The leader in the last answer; its address may still be empty."""
         return self._current
 
     @property
     def absence(self) -> Absence | None:
-        """None while a leader is known, and the store that knows it answers."""
+        """None while a leader is known and the store answers."""
         if self._error is not None:
-            return Absence(f"the store that knows who leads cannot be read: {self._error}", self._since, self._led)
+            return Absence(f"the store cannot be read to find the leader: {self._error}", self._since, self._led)
         if self._current is None:
-            return Absence("no node leads", self._since, self._led)
+            return Absence("the cluster has no leader", self._since, self._led)
         if not self._current.address:
             return Absence(f"the leader of epoch {self._current.epoch} is recovering", self._since, self._led)
         return None
 
     async def changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Returns when there is another answer than now, at the latest after `timeout` seconds."""
+        """Return when the answer differs from the current one, at the latest after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
@@ -92,10 +92,10 @@ class LeaderRetrieval:
             await asyncio.wait([self._task])
 
     async def wait_for_leader(self, timeout: float) -> LeaderInformation:  # noqa: ASYNC109 - it is told in the error
-        """The leader, once there is one that has published its address.
+        """Wait for a leader that has published its address, and return it.
 
         Raises:
-            TimeoutError: When there is none in time; says what the store answered last, if that was an error.
+            TimeoutError: There was none in time; the message holds the last error of the store, if there was one.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -103,7 +103,7 @@ class LeaderRetrieval:
                     await self._asked.wait()
                 return self._current
         except TimeoutError:
-            why = f"; the store said: {self._error}" if self._error else "; look at the logs of the cluster's nodes"
+            why = f"; the store said: {self._error}" if self._error else "; check the logs of the cluster's nodes"
             raise TimeoutError(
                 f"no leader of the cluster has published its address within {timeout:g} s{why}"
             ) from None
@@ -114,7 +114,7 @@ class LeaderRetrieval:
                 self._learned(await self._driver.leader(), None)
             except StoreError as error:
                 if self._error is None:
-                    logger.warning("who leads could not be read, and is asked again: %s", error)
+                    logger.warning("the current leader could not be read; trying again: %s", error)
                 self._learned(self._current, error)
             self._asked.set()
             self._asked = asyncio.Event()
@@ -137,7 +137,7 @@ class LeaderRetrieval:
             self._changed = asyncio.Event()
 
     def _pause(self) -> float:
-        """While leadership changes hands somebody waits for the answer; not for long, though, if it takes long."""
+        """Poll quickly while leadership changes hands, as callers wait for the answer, but slow down if that takes long."""
         changing = self._error is None and not (self._current and self._current.address)
         if changing and 0 <= time.time() - self._since < HURRY_SECONDS:
             return min(self._interval, HURRY_INTERVAL)

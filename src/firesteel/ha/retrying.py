@@ -1,4 +1,4 @@
-"""A store that waits out the times in which another one is out of reach."""
+"""A store that retries while another one is unavailable."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class RetryingStore:
-    """Repeats what failed with StoreUnavailableError until it does not; every other error passes through.
+    """Repeats calls that raise StoreUnavailableError until they succeed; every other error is passed on.
 
-    A try that got no answer may have been carried out. When the next one then finds the store as that try would have left
-    it, it was: our own write is never reported as somebody else's.
+    A try without an answer may have been carried out. If the next one finds the store as that try would have left it, it
+    was: our own write is never reported as the write of another.
     """
 
     def __init__(self, store: StateStore, backoff: Backoff) -> None:
@@ -50,7 +50,7 @@ class RetryingStore:
         return await self._retry(attempt, f"writing '{path}'")
 
     async def delete(self, path: str, *, epoch: Epoch, expected: int | None = None) -> bool:
-        """Like StateStore.delete; True also when nothing is there after a try that got no answer."""
+        """Like StateStore.delete; also True when nothing is left after a try without an answer."""
         unanswered = False
 
         async def attempt() -> bool:

@@ -17,21 +17,21 @@ DATABASE = "cluster.db"
 """The SQLite file in `data.dir` when no database is named."""
 
 BackendFactory: TypeAlias = Callable[[Configuration], Awaitable[HighAvailabilityServices] | HighAvailabilityServices]
-"""What `high-availability.type: package.module:name` names, a function or a class: opens a backend, or raises as
-`open_high_availability` does."""
+"""The function or class that `high-availability.type: package.module:name` names: it opens a backend, or raises like
+`open_high_availability`."""
 
 
 async def open_high_availability(configuration: Configuration) -> HighAvailabilityServices:
-    """The open backend; the caller closes it.
+    """Open the backend; the caller closes it.
 
-    Its store says StoreUnavailableError when that is so; RetryingStore is for those who would rather wait.
+    Its store raises StoreUnavailableError when it is unavailable; wrap it in a RetryingStore to wait instead.
 
     Raises:
         InvalidConfigError: An option of the backend is missing or wrong, or there is no such backend.
-        StoreBrokenError: The store is there but cannot be used.
-        StoreUnavailableError: It is busy or out of reach, and stayed so.
+        StoreBrokenError: The store exists but cannot be used.
+        StoreUnavailableError: It was busy or out of reach for too long.
     """
-    # Each backend is imported when it is opened: the others' libraries cost start-up time, or are not installed.
+    # Each backend is imported when it is opened: libraries of the others take time to load, or are not installed.
     match configuration.high_availability.type:
         case HaType.NONE:
             return MemoryHighAvailabilityServices()
@@ -69,7 +69,7 @@ def _factory(name: str) -> BackendFactory:
     except (ImportError, AttributeError) as error:
         raise _no_backend(f"the backend '{name}' cannot be imported: {error}", "install it on every node") from error
     if not callable(found):
-        raise _no_backend(f"'{name}' is no factory of a backend", "name a function or a class")
+        raise _no_backend(f"'{name}' is not callable", "name a function or a class that opens a backend")
     factory: BackendFactory = found
     return factory
 

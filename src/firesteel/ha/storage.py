@@ -1,8 +1,8 @@
-"""Values that are too large for a store of small ones: files in `high-availability.storageDir`, pointers in the store.
+"""Values that are too large for the store: they are files in `high-availability.storageDir`, with pointers in the store.
 
 A record of the store is either the value itself or a pointer: the name, the size and the SHA-256 of a file. The file is
-written and made durable first, then the pointer, so a pointer always has its file; a crash in between leaves a file that
-nothing points to. Such orphans are collected by the leader (see LargeValues.collect).
+written and made durable first, then the pointer, so a pointer always has its file. A crash in between leaves an orphaned
+file, which the leader collects (see LargeValues.collect).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _THREADS = 4
 
 
 class DamagedValueError(Exception):
-    """A record is of no known form, or its file is gone or is not what was written. Says why."""
+    """A record has an unknown form, or its file is missing or damaged; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where a large value is, and how to know it again."""
+    """Where a large value is, and how to verify it."""
 
     name: str
     size: int
@@ -45,7 +45,7 @@ class Pointer:
 
     @staticmethod
     def of(value: bytes, epoch: Epoch) -> Pointer:
-        """A new one: no two writes share a file, so that collecting what one left never takes what another needs."""
+        """A new pointer. No two writes share a file, so that collecting an orphan never deletes a file in use."""
         digest = hashlib.sha256(value).hexdigest()
         return Pointer(f"{epoch:010d}-{uuid.uuid4().hex}-{digest}", len(value), digest)
 
@@ -54,7 +54,7 @@ class Pointer:
 
     @staticmethod
     def decode(record: bytes) -> Pointer | None:
-        """The pointer in a record; None when the value itself is there. Raises DamagedValueError."""
+        """The pointer in a record; None when the record holds the value itself. Raises DamagedValueError."""
         if record.startswith(_INLINE):
             return None
         try:
@@ -63,33 +63,33 @@ class Pointer:
             match json.loads(record[1:]):
                 case {"name": str(name), "size": int(size), "sha256": str(digest)} if _NAME.fullmatch(name):
                     return Pointer(name, size, digest)
-            raise ValueError("its pointer lacks something")
+            raise ValueError("its pointer is incomplete")
         except (ValueError, RecursionError) as error:
-            raise DamagedValueError(f"it is not of a form that this Firesteel knows ({error})") from None
+            raise DamagedValueError(f"it has a form that this Firesteel does not know ({error})") from None
 
     def check(self, value: bytes | None) -> bytes:
-        """`value`, if it is what this points to."""
+        """Return `value` if it matches the pointer. Raises DamagedValueError."""
         if value is None:
-            raise DamagedValueError(f"its file {self.name} in high-availability.storageDir is gone")
+            raise DamagedValueError(f"its file {self.name} in high-availability.storageDir is missing")
         if len(value) != self.size or hashlib.sha256(value).hexdigest() != self.sha256:
             raise DamagedValueError(
                 f"its file {self.name} in high-availability.storageDir is damaged: "
-                f"{len(value)} bytes of {self.size}, or other ones"
+                f"it has {len(value)} bytes of {self.size}, or another content"
             )
         return value
 
 
 def epoch_of(name: str) -> Epoch | None:
-    """The leadership that wrote a file; None for what is none of ours."""
+    """The epoch that wrote a file; None if the file is not ours."""
     found = _NAME.fullmatch(name)
     return Epoch(int(found[1])) if found else None
 
 
 class ValueFiles(Protocol):
-    """A directory of files that are written once. Blocks: threads call it. Raises StoreError and its kinds."""
+    """A directory of files that are written once. Its methods block, for use in threads, and raise StoreError."""
 
     def write(self, name: str, value: bytes) -> None:
-        """Durable when it returns."""
+        """Write a file; it is durable on return."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -99,7 +99,7 @@ class ValueFiles(Protocol):
     def names(self) -> list[str]: ...
 
     def delete(self, name: str) -> None:
-        """No error when it is gone already."""
+        """Delete a file; a missing one is not an error."""
         ...
 
 
@@ -107,29 +107,29 @@ class LargeValues:
     """Packs values into records and back. Belongs to one event loop.
 
     Args:
-        limit: The longest record, in bytes, that holds its value itself.
+        limit: The size in bytes of the longest record that holds its value itself.
     """
 
     def __init__(self, files: ValueFiles, *, limit: int) -> None:
         self._files = files
         self._limit = limit
         self._held: set[str] = set()
-        """Files that a write of this process points to soon, or pointed to without having been told that it did not."""
+        """Files that a write of this process is about to point to, or may point to because its answer was lost."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ha-storage")
 
     def is_large(self, value: bytes) -> bool:
         return len(value) + len(_INLINE) > self._limit
 
     def inline(self, record: bytes) -> bytes | None:
-        """The value that is in the record itself; None when it is in a file, or cannot be had."""
+        """The value in the record itself; None when it is in a file, or unreadable."""
         return record[len(_INLINE) :] if record.startswith(_INLINE) else None
 
     @contextlib.asynccontextmanager
     async def packed(self, value: bytes, epoch: Epoch, *, refused: tuple[type[Exception], ...]) -> AsyncIterator[bytes]:
-        """The record to write in the body of the `async with`; a large value is in its file by then.
+        """The record to write in the body of the `async with`; a large value is already in its file.
 
         Args:
-            refused: Errors of the body which say that the record was certainly not written.
+            refused: Errors of the body after which the record is certain not to have been written.
         """
         if not self.is_large(value):
             yield _INLINE + value
@@ -139,7 +139,7 @@ class LargeValues:
         try:
             await self._do(self._files.write, pointer.name, value)
         except BaseException:
-            # No pointer was sent. What there is of the file is collected like any other that nothing points to.
+            # No pointer was sent. What there is of the file is collected like any other orphan.
             self._held.discard(pointer.name)
             raise
         try:
@@ -147,14 +147,14 @@ class LargeValues:
         except refused:
             self._held.discard(pointer.name)
             raise
-        # After any other error the pointer may be there, or be there soon: the file is held for as long as this epoch.
+        # After any other error the pointer may be stored, or be stored soon: the file is kept for as long as this epoch.
         self._held.discard(pointer.name)
 
     async def unpack(self, record: bytes) -> bytes:
         """The value of a record.
 
         Raises:
-            DamagedValueError: It cannot be had any more. Read the record again first: it may have been replaced meanwhile.
+            DamagedValueError: It is lost. Read the record again first: it may have been replaced meanwhile.
             StoreUnavailableError: The file is out of reach.
         """
         pointer = Pointer.decode(record)
@@ -163,14 +163,14 @@ class LargeValues:
         return await self._do(lambda: pointer.check(self._files.read(pointer.name)))
 
     async def collect(self, epoch: Epoch, records: Callable[[], Awaitable[Iterable[bytes]]]) -> int:
-        """Delete the files that nothing points to and nothing ever will; returns how many.
+        """Delete the files that nothing points to and never will; returns their number.
 
-        The name of a file tells which leadership wrote it, and only the newest one can write pointers. So those of earlier
-        ones that have no pointer by now never get one; of this one's own, those that a write of this process has under way
-        are held; and those of later ones, which a leader that was paused right here may meet, are not touched.
+        The name of a file tells which epoch wrote it, and only the newest epoch can write pointers. So a file of an earlier
+        epoch that has no pointer by now never gets one. Files of this epoch are kept while a write of this process is under
+        way. Files of later epochs, which a leader that was paused here may see, are not touched.
 
         Args:
-            epoch: Of the caller. It must have been the newest at some moment before this call.
+            epoch: The caller's. It must have been the newest at some moment before this call.
             records: Reads all records of the store. Called once, after the files were listed.
         """
         names = await self._do(self._files.names)
@@ -182,11 +182,11 @@ class LargeValues:
         for name in sorted(orphans):
             await self._do(self._files.delete, name)
         if orphans:
-            logger.info("collected %d files of the store that nothing points to", len(orphans))
+            logger.info("collected %d orphaned files of the store", len(orphans))
         return len(orphans)
 
     async def close(self) -> None:
-        # Without waiting for a file system that hangs: nobody needs its answer any more.
+        # Without waiting for a file system that hangs: its answer is no longer needed.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _do(self, action: Callable[..., T], *args: Any) -> T:
@@ -194,6 +194,6 @@ class LargeValues:
 
 
 def _pointed(records: Iterable[bytes]) -> set[str]:
-    """The files that records name: also damaged ones, and those of a newer Firesteel, whatever their form."""
+    """The files that records name, including records that are damaged or written by a newer Firesteel."""
     kept = (record for record in records if not record.startswith(_INLINE))
     return {name.group().decode() for record in kept for name in _NAME_BYTES.finditer(record)}

@@ -27,20 +27,20 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDI
 
 
 def open_files(location: str | None, cluster_id: str, instance: str) -> ValueFiles:
-    """The directory of a cluster's large values, which is made when the first one is written. Blocks.
+    """The directory of a cluster's large values, which is created with the first of them. Blocks.
 
     Args:
         location: `high-availability.storageDir`.
-        cluster_id: For people who look into it.
-        instance: Names the cluster for good and is never used again, so that clusters which share a directory and an id,
+        cluster_id: Makes the directory recognisable to people.
+        instance: A permanent name of the cluster that is never reused, so that clusters which share a directory and an id,
             by mistake or one after the other, do not collect each other's files.
 
     Raises:
-        InvalidConfigError: There is no location, or none that fsspec can open.
+        InvalidConfigError: There is no location, or fsspec cannot open it.
     """
     if not location:
         fix = "set it to a directory or a URL that every node of the cluster reaches"
-        raise InvalidConfigError([Problem("is not set, and large values need it", fix, field=_OPTION)])
+        raise InvalidConfigError([Problem("is not set, but large values need it", fix, field=_OPTION)])
     parts = [quote(part, safe="").replace(".", "%2E") for part in (cluster_id, instance)]
     if location.startswith("file:"):
         location = "/" + location.removeprefix("file:").lstrip("/")
@@ -49,22 +49,22 @@ def open_files(location: str | None, cluster_id: str, instance: str) -> ValueFil
     try:
         fs, root = open_url(location)
     except (ImportError, ValueError) as error:
-        fix = "install the fsspec client of its kind of URL, or name a directory"
+        fix = "install the fsspec client for this kind of URL, or name a directory"
         raise InvalidConfigError([Problem(f"cannot be opened: {error}", fix, field=_OPTION)]) from error
     return FsspecFiles(fs, "/".join([root.rstrip("/"), *parts]))
 
 
 _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL}
-"""Of a directory that cannot be synced: we cannot have made an entry in it either."""
+"""Errors for a directory that cannot be synced: we cannot have made an entry in it either."""
 
 
 class LocalFiles:
-    """Names are never used twice, so a file needs no rename: until its pointer is written, nobody looks at it."""
+    """Names are never used twice, so a file needs no rename: it is not read until its pointer is written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._synced = False
-        """Its parents, up to the root."""
+        """The directory's parents, up to the root."""
 
     def write(self, name: str, value: bytes) -> None:
         try:
@@ -74,7 +74,7 @@ class LocalFiles:
                 write_all(fd, value)
                 os.fsync(fd)
             except OSError:
-                # On a full disk, half a file would take the room that the next try needs.
+                # On a full disk, half a file would take the space that the next try needs.
                 with contextlib.suppress(OSError):
                     (self._directory / name).unlink(missing_ok=True)
                 raise
@@ -93,8 +93,8 @@ class LocalFiles:
             return os.open(self._directory / name, flags, 0o600)
 
     def _sync_parents(self) -> None:
-        """Once, before the first file counts: an entry is durable once its directory is, and so are the directories above,
-        each of which this process or another may have made just now."""
+        """Sync the parents once, before the first file counts: an entry is durable once its directory is, and this process or
+        another may just have made any of the directories above."""
         if self._synced:
             return
         for above, directory in enumerate(self._directory.parents):
@@ -132,7 +132,7 @@ class LocalFiles:
 
 
 class FsspecFiles:
-    """Files of a remote file system. Any error of it may pass: a client's errors do not tell a network from a server."""
+    """Files of a remote file system. Every error may be temporary: clients do not tell network errors from server errors."""
 
     def __init__(self, fs: Any, root: str) -> None:
         self._fs = fs
@@ -140,7 +140,7 @@ class FsspecFiles:
 
     def write(self, name: str, value: bytes) -> None:
         try:
-            self._fs.makedirs(self._root, exist_ok=True)  # object stores have none, and say nothing
+            self._fs.makedirs(self._root, exist_ok=True)  # a no-op on object stores
             self._fs.pipe_file(f"{self._root}/{name}", value)
         except Exception as error:
             raise self._error(error, f"{name} could not be written") from error
@@ -179,7 +179,7 @@ class FsspecFiles:
 def _error(error: OSError, what: str) -> StoreError:
     said = f"{what} ({error.strerror or error})"
     if error.errno in _FULL:
-        return StoreFailingError(f"{said}; make space on its disk, and look at its health")
+        return StoreFailingError(f"{said}; free space on its disk, or check the disk")
     if error.errno in _FORBIDDEN:
-        return StoreBrokenError(f"{said}; make {_OPTION} a directory that this user may write to, on every node")
+        return StoreBrokenError(f"{said}; set {_OPTION} to a directory that this user can write to on every node")
     return StoreUnavailableError(f"{said}; it may work later")

@@ -1,6 +1,6 @@
-"""Contenders as witnesses: whoever shares a host with a leader knows at once, and for certain, that its process is gone.
+"""Contenders as witnesses: a process on the same host as a leader knows at once, and for certain, when the leader ends.
 
-Others have to wait until its lease or session has run out.
+Other contenders have to wait until its lease or session has expired.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlace:
-    """A process, and among whose process ids its own is one."""
+    """A process, and the namespace of its process id."""
 
     namespace: str
-    """Empty when that is not certain: then it is a neighbour of none."""
+    """Empty when it is not certain; the process then has no neighbours."""
     pid: int
     started: str
 
     @staticmethod
     def here() -> ProcessPlace:
-        """Of this process."""
+        """The place of this process."""
         me = ProcessIdentity.of(os.getpid())
         return ProcessPlace(process_namespace() if me else "", me.pid if me else 0, me.started if me else "")
 
@@ -40,11 +40,11 @@ class ProcessPlace:
         return ProcessIdentity(self.pid, self.started)
 
     def is_within(self, namespace: str) -> bool:
-        """Whether processes of `namespace` can see whether this one runs."""
+        """Whether processes in `namespace` can see whether this one runs."""
         return bool(namespace) and self.namespace == namespace and self.pid > 0
 
     def is_gone(self, namespace: str) -> bool:
-        """Whether the process can be seen from `namespace`, and is certainly no more. In doubt, False."""
+        """Whether the process is visible from `namespace` and has certainly ended. False in doubt."""
         if not self.is_within(namespace) or self.identity.alive:
             return False
         try:
@@ -52,15 +52,15 @@ class ProcessPlace:
         except ProcessLookupError:
             return True
         except PermissionError:
-            # Another user's process. When even its entry is hidden from us, it may be the one.
+            # A process of another user. If even its entry is hidden from us, it may be the one.
             return ProcessIdentity.of(self.pid) is not None
-        return True  # a zombie, or the pid was used again
+        return True  # a zombie, or the pid was reused
 
 
 class Neighbours:
-    """The processes of this host that are before us in a queue, by the names that they have there.
+    """The processes of this host that are before us in a queue, by their names in the queue.
 
-    `tell` is called when one of them ends. Leaving the context ends all watching.
+    `tell` is called when one of them ends. Leaving the context stops the watching.
     """
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Neighbours:
         return name in self._places
 
     def meet(self, name: str, place: ProcessPlace | None, namespace: str) -> None:
-        """From here on it is watched, if its process can be seen from our `namespace`."""
+        """Start to watch a process, if it is visible from our `namespace`."""
         seen = place if place is not None and place.is_within(namespace) else None
         self._places[name] = seen
         self._namespace = namespace
@@ -96,13 +96,13 @@ class Neighbours:
         self._tell()
 
     def _failed(self, error: BaseException) -> None:
-        logger.warning("a process of this host cannot be watched, and is waited for by the store: %s", error)
+        logger.warning("a process of this host cannot be watched; waiting for the store to report its end: %s", error)
 
 
 def process_namespace() -> str:
-    """A name of what shares our process ids, until it is booted anew; empty when there is no certain one.
+    """A name, until the next boot, for the processes that share our process ids; empty when it cannot be certain.
 
-    Containers of one machine share its boot id, and may share a host name; their pids are told apart by the namespace.
+    Containers of one machine share its boot id, and may share a host name; the namespace tells their pids apart.
     """
     try:
         if platform.system() == "Darwin":

@@ -1,7 +1,6 @@
-"""The few requests that are made of the API server, and what its answers mean to us.
+"""The few requests that are sent to the API server, and the meaning of its answers.
 
-Objects go in and out as JSON. The models of the client library would be made anew for each of them, and a shard has
-hundreds of values.
+Objects are passed as JSON. The client library would build models for each of them, and a shard has hundreds of values.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from firesteel.errors import (
 )
 
 TIMEOUT = 10.0
-"""For one request that is not a watch."""
+"""Timeout of a request that is not a watch."""
 PAGE = 16
-"""Objects in one answer to a list; each may have a mebibyte."""
+"""The number of objects in one page of a list; each may have a mebibyte."""
 WATCH_SECONDS = 300
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update"}
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _TRIES = 5
 _LACKS_ROLE = re.compile(r"\bcannot \w+ resource\b")
-"""How the server says that no role allows it. It forbids for other reasons, too: quotas, a namespace that is going away."""
+"""The server's message when no role allows a request. It also forbids for quotas and in terminating namespaces."""
 
 
 class ConflictError(Exception):
-    """The object is there already, or was changed since it was read, or is another one of the same name."""
+    """The object already exists, was changed since it was read, or is another one of the same name."""
 
 
 class GoneError(Exception):
-    """What was to be continued from is too old."""
+    """The version to continue from is too old."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """A kind of object, by where it is served."""
+    """A kind of object, by its API path."""
 
     name: str
     root: str
@@ -63,7 +62,7 @@ class Api:
     """Requests in one namespace.
 
     Every method may raise StoreUnavailableError (out of reach, overloaded, failing), after which a write may or may not have
-    happened; StoreBrokenError (this node may not do it); and InvalidConfigError (there is no such namespace).
+    happened; StoreBrokenError (this node is not allowed to do it); and InvalidConfigError (no such namespace).
     """
 
     def __init__(self, client: Any, namespace: str) -> None:
@@ -73,18 +72,18 @@ class Api:
         self.where = f"the API server {client.configuration.host}"
 
     async def read(self, kind: ObjectKind, name: str) -> dict[str, Any] | None:
-        """The newest there is, as of after this call began; None when there is none."""
+        """The object, no older than this call; None when there is none."""
         return await self._request("GET", kind, name)
 
     async def create(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises ConflictError when there is one of that name."""
+        """Raises ConflictError when the name is taken."""
         created = await self._request("POST", kind, body=made)
         if created is None:
-            raise StoreError(f"{self.where} does not know {kind.plural}; look at its version")
+            raise StoreError(f"{self.where} does not know {kind.plural}; check its version")
         return created
 
     async def replace(self, kind: ObjectKind, made: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The object as it is now; None when it is gone.
+        """The object after the update; None when it is gone.
 
         Raises ConflictError when it is not the one, or not of the resourceVersion, that `made` names. Nothing was written then.
         """
@@ -94,20 +93,22 @@ class Api:
         return await self._request("PUT", kind, metadata["name"], body=made)
 
     async def list_all(self, kind: ObjectKind, selector: str) -> list[dict[str, Any]]:
-        """All of one moment, in pages."""
+        """A consistent list of all objects, read in pages."""
         for _ in range(_TRIES):
             try:
                 return [found async for page in self._pages(kind, selector) for found in page]
             except GoneError:
-                continue  # the rest of that moment was forgotten while the first pages were read
-        raise StoreUnavailableError(f"{self.where} forgets {kind.plural} faster than they can be listed; try again")
+                continue  # the snapshot expired while its first pages were read
+        raise StoreUnavailableError(
+            f"{self.where} expires lists of {kind.plural} faster than they can be read; try again"
+        )
 
     async def _pages(self, kind: ObjectKind, selector: str) -> AsyncIterator[list[dict[str, Any]]]:
         query = {"labelSelector": selector, "limit": str(PAGE)}
         while True:
             listed = await self._request("GET", kind, query=query)
             if listed is None:
-                raise StoreError(f"{self.where} does not know {kind.plural}; look at its version")
+                raise StoreError(f"{self.where} does not know {kind.plural}; check its version")
             yield listed.get("items") or []
             following = (listed.get("metadata") or {}).get("continue")
             if not following:
@@ -117,15 +118,15 @@ class Api:
     async def watch(
         self, kind: ObjectKind, name: str, since: str | None
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """(type, object) of each change to one object, until the server ends it; without `since`, first as it is now.
+        """(type, object) of each change to one object, until the server ends it; without `since`, first its current state.
 
-        Raises GoneError when what came after `since` is forgotten.
+        Raises GoneError when the changes after `since` are no longer available.
         """
         query = {
             "watch": "true",
             "fieldSelector": f"metadata.name={name}",
             "timeoutSeconds": str(WATCH_SECONDS),
-            # No bookmarks: with them, and without a version to begin at, newer servers want an etcd that not all have.
+            # No bookmarks: with them, and without a version to start from, newer servers require an etcd that not all have.
             "resourceVersion": since or "",
         }
         try:
@@ -144,7 +145,7 @@ class Api:
         except _no_answer() as error:
             raise self._unreachable(error) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreUnavailableError(f"{self.where} sent a change that is none: {error!r:.200}") from error
+            raise StoreUnavailableError(f"{self.where} sent a malformed change: {error!r:.200}") from error
 
     async def close(self) -> None:
         await self._client.close()
@@ -184,7 +185,7 @@ class Api:
         except ValueError:
             parsed = None
         if not isinstance(parsed, dict):
-            raise StoreUnavailableError(f"{self.where} answered with something that is no object: {raw[:200]!r}")
+            raise StoreUnavailableError(f"{self.where} sent an answer that is not an object: {raw[:200]!r}")
         return parsed
 
     async def _send(
@@ -207,8 +208,8 @@ class Api:
             _preload_content=False,
             _request_timeout=seconds,
         )
-        # In a task of its own, which `close` waits for: a connection that is cut off while it waits for an answer says
-        # goodbye in the background, and nobody would wait for that.
+        # In a task of its own, which `close` waits for: a connection that is aborted while it waits for an answer closes in
+        # the background, and nothing else would wait for that.
         sending = asyncio.get_running_loop().create_task(call, name=f"kubernetes:{method}")
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
@@ -224,8 +225,8 @@ class Api:
         why = f" ({status.message[:500]})" if status.message else ""
         match code:
             case HTTPStatus.NOT_FOUND:
-                message = f"there is no namespace '{self._namespace}' at {self.where}"
-                fix = "make it with kubectl create namespace, or name another"
+                message = f"{self.where} has no namespace '{self._namespace}'"
+                fix = "create it with kubectl create namespace, or name another"
                 return InvalidConfigError([Problem(message, fix, field="kubernetes.namespace")])
             case HTTPStatus.CONFLICT:
                 return ConflictError(status.message)
@@ -233,23 +234,23 @@ class Api:
                 return GoneError(status.message)
             case HTTPStatus.UNAUTHORIZED:
                 return StoreBrokenError(
-                    f"{said}: it does not know who this node is{why}; give the pod a service account, or the kubeconfig "
+                    f"{said}: it does not recognise this node{why}; give the pod a service account, or the kubeconfig "
                     "a valid credential"
                 )
             case HTTPStatus.FORBIDDEN if _LACKS_ROLE.search(status.message):
                 return StoreBrokenError(
-                    f"{said}: this node may not{why}; give its user or service account a Role with the verb '{verb}' on "
+                    f"{said}: access denied{why}; give this node's user or service account a Role with the verb '{verb}' on "
                     f"{kind.plural}, as in deploy/kubernetes/rbac.yaml"
                 )
             case HTTPStatus.FORBIDDEN if "quota" in status.message:
                 return StoreFailingError(f"{said}: a quota is used up{why}; raise it")
             case HTTPStatus.FORBIDDEN:
-                return StoreBrokenError(f"{said}{why}; ask whoever looks after the cluster")
+                return StoreBrokenError(f"{said}{why}; ask the administrator of the Kubernetes cluster")
             case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                return StoreError(f"{said}: it is too large{why}; store a smaller value")
+                return StoreError(f"{said}: the object is too large{why}; store a smaller value")
         if code in _BUSY or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return StoreUnavailableError(f"{said}{why}; it may work later")
-        return StoreError(f"{said}{why}; look at its logs")
+        return StoreError(f"{said}{why}; check its logs")
 
     def _unreachable(self, error: BaseException) -> StoreError:
         import aiohttp
@@ -265,7 +266,7 @@ class Api:
 class _Status:
     message: str
     kind: str
-    """Plural of what an error is about, where the server says so."""
+    """The plural of the kind that an error is about, if the server names it."""
 
 
 def _status(raw: bytes) -> _Status:
@@ -279,14 +280,14 @@ def _status(raw: bytes) -> _Status:
 
 
 def _abort(response: Any) -> None:
-    """End a connection on which the server would go on sending, without waiting for its goodbye."""
+    """Abort a connection on which the server would keep sending, without waiting for its end."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
     response.close()
 
 
 def _drop(sending: asyncio.Task[Any]) -> None:
-    """Nobody waits for the answer any more."""
+    """Discard an answer that is no longer needed."""
     if not sending.cancelled() and sending.exception() is None:
         _abort(sending.result())
 

@@ -1,4 +1,4 @@
-"""Finding the API server: from inside a pod by its service account, elsewhere by a kubeconfig."""
+"""Finding the API server: in a pod through its service account, elsewhere through a kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class ApiConnection:
     client: Any
     """A `kubernetes_asyncio.client.ApiClient`; the caller closes it."""
     refresh: Callable[[], Coroutine[Any, Any, None]] | None
-    """Keeps a credential fresh for which a command of the kubeconfig has to be run, for as long as it is awaited. That of
-    a pod is read again by itself."""
+    """Renews a credential that comes from a command of the kubeconfig, for as long as it is awaited. The credential of a
+    pod is reloaded automatically."""
 
 
 async def connect(options: KubernetesOptions) -> ApiConnection:
-    """A client; nothing has been asked of the server yet.
+    """Make a client; no request has been sent to the server yet.
 
     Raises:
-        InvalidConfigError: The library is not installed, or there is no configuration that could be read.
+        InvalidConfigError: The library is not installed, or no readable configuration was found.
     """
-    # In a thread: it is a large package, and importing it takes a second.
+    # In a thread: importing this large package takes a second.
     kubernetes = await asyncio.to_thread(_library)
     settings = kubernetes.client.Configuration()
     refresh = None
@@ -48,11 +48,11 @@ async def connect(options: KubernetesOptions) -> ApiConnection:
             refresh = partial(kubernetes.config.refresh_token, loader, settings)
         # Reads the certificates.
         return ApiConnection(kubernetes.client.ApiClient(settings), refresh)
-    except Exception as error:  # whatever the library stumbles over in somebody's file
+    except Exception as error:  # the library may raise anything for a malformed file
         file = options.config_file or os.environ.get("KUBECONFIG") or "~/.kube/config"
         named = "the service account of this pod" if by_pod else f"the kubeconfig {file}"
-        message = f"{named} does not tell how to reach the API server of Kubernetes: {error!r}"
-        fix = "name a kubeconfig, and with kubernetes.context one of its contexts"
+        message = f"{named} cannot be used to reach the API server of Kubernetes: {error!r}"
+        fix = "name a kubeconfig, and one of its contexts with kubernetes.context"
         raise InvalidConfigError([Problem(message, fix, field="kubernetes.config.file")]) from error
 
 
@@ -69,7 +69,7 @@ def _library() -> ModuleType:
         raise InvalidConfigError(
             [
                 Problem(
-                    f"the backend 'kubernetes' needs a library that cannot be imported: {error}",
+                    f"the backend 'kubernetes' needs a library, which cannot be imported: {error}",
                     'pip install "firesteel[kubernetes]"',
                     field="high-availability.type",
                 )

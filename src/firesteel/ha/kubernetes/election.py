@@ -19,15 +19,15 @@ from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.rules import NEVER
 
 LOOK_SECONDS = 2.0
-"""How often, at the least, a contender looks at the Lease; changes are told sooner by the watch."""
+"""The longest time between two looks at the Lease; the watch reports changes sooner."""
 COLLECT_SECONDS = 600.0
 
 
 class KubernetesLease:
     """The Lease, as one contender reads and writes it.
 
-    Who has the Lease does not lead yet: it claims the shards of the state first, and is granted leadership when no earlier
-    leader can write any more. The lease is renewed meanwhile.
+    The holder of the Lease does not lead yet: it first claims the shards of the state, and is granted leadership when no
+    earlier leader can write any more. The lease is renewed meanwhile.
     """
 
     def __init__(
@@ -45,28 +45,28 @@ class KubernetesLease:
         self._lease = lease_duration
         self._identity = f"{contender}/{uuid.uuid4().hex}"
         self._held: LeaseRecord | None = None
-        """The Lease that we took last, as it was after our last change."""
+        """The Lease that we took last, after our last change of it."""
         self._changing = asyncio.Lock()
         """Renewals and addresses take turns."""
         self._taking: asyncio.Future[LeaseRecord | None] | None = None
 
     async def look(self) -> Sighting[LeaseRecord | None]:
-        self._follower.changes.start()  # a leader wants to hear of them too, though it never waits for one
+        self._follower.changes.start()  # a leader needs them too, though it never waits for one
         found = await self._leases.read()
         if found is not None:
-            # A Lease that names us is a take-over of ours that we did not trust, or lost faith in.
+            # A Lease that names us comes from a take-over of ours that we did not trust, or no longer do.
             free = found.holder in {"", self._identity}
             sign = (found.epoch, found.holder, found.renewed)
             return Sighting(found, found.epoch, sign=sign, free=free, seconds=found.seconds)
-        # No Lease: either nobody has led yet, or somebody deleted it, and who led may not know. Unless that was us.
+        # No Lease: either there was no leader yet, or the Lease was deleted and its holder may not know, unless it was us.
         newest = await self._state.newest_epoch()
         free = newest in {NEVER, self._held.epoch if self._held is not None else NEVER}
         return Sighting(None, max(newest, self._follower.newest), sign=None, free=free)
 
     async def take(self, seen: Sighting[LeaseRecord | None]) -> Epoch | None:
-        # The Lease may have been deleted, and with it its epoch; the state knows it too.
+        # The Lease may have been deleted with its epoch, but the state has the epoch too.
         newest = max(self._follower.newest, seen.epoch, await self._state.newest_epoch())
-        # Not to be cancelled: `release` has to know whether there is something to give up.
+        # Must not be cancelled: `release` has to know whether there is something to give up.
         self._taking = asyncio.ensure_future(
             self._leases.take(seen.found, holder=self._identity, epoch=Epoch(newest + 1), lease=self._lease)
         )
@@ -89,7 +89,7 @@ class KubernetesLease:
 
     async def publish(self, epoch: Epoch, address: str) -> None:
         if not await self._change(epoch, partial(published, address=address)):
-            raise FencingError(f"the address of '{self._identity}' was refused: it does not lead as {epoch} any more")
+            raise FencingError(f"the address of '{self._identity}' was refused: it no longer leads as epoch {epoch}")
 
     async def leader(self) -> LeaderInformation | None:
         found = await self._leases.read()
@@ -102,7 +102,7 @@ class KubernetesLease:
             await self._leases.release(self._identity)
 
     async def _change(self, epoch: Epoch, change: Callable[[LeaseRecord], dict[str, Any]]) -> bool:
-        """Whether it was done; if not, we do not have the Lease any more."""
+        """Whether it was done; if not, we no longer have the Lease."""
         async with self._changing:
             held = self._held
             if held is None or held.epoch != epoch:

@@ -1,4 +1,4 @@
-"""One watch of the Lease for everybody in this process who wants to hear of it."""
+"""One watch of the Lease for all its users in this process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from firesteel.ha.protocols import Epoch
 from firesteel.ha.rules import NEVER
 
 Tell = Callable[[LeaseRecord, bool], None]
-"""The Lease as it is now, or was last, and whether it is gone."""
+"""The Lease as it is now or was last, and whether it is gone."""
 
 
 class LeaseFollower:
-    """Watches from when somebody first wants to know, until the tasks are closed.
+    """Watches from the first request until the tasks are closed.
 
-    Every change of the Lease is one of `changes`, also that its holder has renewed it: who contends counts from there.
+    Every change of the Lease is one of `changes`, including renewals by its holder, from which contenders count.
     """
 
     def __init__(self, leases: Leases, tasks: OwnedTasks, tell: Tell) -> None:
@@ -27,7 +27,7 @@ class LeaseFollower:
         self._tell = tell
         self.changes = LeadershipChanges(self._listen)
         self.newest = NEVER
-        """The newest epoch that this process has been told of; the next one is above it."""
+        """The newest epoch that this process knows; the next one is above it."""
 
     def heard_of(self, epoch: Epoch) -> None:
         self.newest = max(self.newest, epoch)

@@ -1,4 +1,4 @@
-"""The Lease as a contender reads and writes it. Pure: no clock but the one that is passed in, and no network."""
+"""The Lease as a contender reads and writes it. Pure: it only uses the clock that is passed in, and no network."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ADDRESS = "firesteel/address"
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What a Lease says. `raw` is the object as it was read: its resourceVersion guards the next update."""
+    """The content of a Lease. `raw` is the object as it was read: its resourceVersion guards the next update."""
 
     epoch: Epoch
-    """The newest that was granted through this Lease; 0 when none was, or when somebody removed the annotation."""
+    """The newest epoch that was granted through this Lease; 0 when none was, or the annotation was removed."""
     holder: str
-    """Empty when it was given up."""
+    """The holder; empty when the Lease was given up."""
     address: str
     seconds: float
-    """How long its holder wants to be waited for."""
+    """The lease duration that its holder asks others to wait."""
     transitions: int
     renewed: str
-    """Grows while the holder lives. It is compared with itself only: no two clocks are."""
+    """Grows while the holder lives. It is only compared with itself, so clocks do not matter."""
     raw: Mapping[str, Any]
 
     @staticmethod
@@ -50,7 +50,7 @@ class LeaseRecord:
 
 
 def taken(names: Names, found: LeaseRecord | None, *, holder: str, epoch: Epoch, lease: float) -> dict[str, Any]:
-    """The Lease with a new holder, in place of what was `found`."""
+    """The Lease with a new holder, replacing the `found` one."""
     now = _now()
     made: dict[str, Any] = (
         _copy(found)
@@ -106,7 +106,7 @@ def _copy(found: LeaseRecord) -> dict[str, Any]:
 
 
 def _epoch(text: object) -> Epoch:
-    """Whatever a person may have made of the annotation: the state has the epoch as well, and the larger one counts."""
+    """The epoch in the annotation, which may have been edited: the state has the epoch too, and the larger one counts."""
     return Epoch(int(text)) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,18}", text) else NEVER
 
 

@@ -20,13 +20,13 @@ from firesteel.ha.protocols import Epoch
 logger = logging.getLogger(__name__)
 _BACKOFF = Backoff(0.1, 5.0)
 _BRIEF_SECONDS = 1.0
-"""A watch that is over so soon was ended by something that will end the next one as well."""
+"""A watch that ends so soon was ended by something that will end the next one as well."""
 _REFUSED_SECONDS = 30.0
-"""Until it is tried again to watch what we may not watch."""
+"""Seconds until a watch that was denied is tried again."""
 
 
 class Leases:
-    """Every update is of the Lease as it was read: the server refuses it when anybody came between."""
+    """Every update is based on the Lease as it was read: the server refuses it if the Lease has changed since."""
 
     def __init__(self, api: Api, names: Names) -> None:
         self._api = api
@@ -40,18 +40,18 @@ class Leases:
         return LeaseRecord.of(raw)
 
     async def take(self, found: LeaseRecord | None, *, holder: str, epoch: Epoch, lease: float) -> LeaseRecord | None:
-        """The Lease, held by `holder` as `epoch`; None when it is not any more as it was `found`."""
+        """The Lease, now held by `holder` as `epoch`; None when it has changed since it was `found`."""
         made = taken(self._names, found, holder=holder, epoch=epoch, lease=lease)
         try:
             raw = await (self._api.create(LEASE, made) if found is None else self._api.replace(LEASE, made))
         except ConflictError:
-            # The HTTP client sends an update again when a connection breaks; the first one may have done it.
+            # The HTTP client repeats an update when a connection breaks; the first one may have succeeded.
             now = await self.read()
             return now if now is not None and (now.holder, now.epoch) == (holder, epoch) else None
         return LeaseRecord.of(raw) if raw is not None else None
 
     async def change(self, held: LeaseRecord, change: Callable[[LeaseRecord], dict[str, Any]]) -> LeaseRecord | None:
-        """The Lease after `change`; None when it is not held any more as in `held`, or is gone. Nothing was changed then."""
+        """The Lease after `change`; None, without a change, when it is gone or no longer held as in `held`."""
         now: LeaseRecord | None = held
         for _ in range(TRIES):
             if now is None or (now.holder, now.epoch) != (held.holder, held.epoch):
@@ -60,19 +60,21 @@ class Leases:
                 raw = await self._api.replace(LEASE, change(now))
                 return LeaseRecord.of(raw) if raw is not None else None
             except ConflictError:
-                now = await self.read()  # somebody may have put a label on it
-        raise StoreUnavailableError(f"Lease '{self._names.lease}' is changed by others all the time; try again later")
+                now = await self.read()  # something else, such as a label, may have been changed
+        raise StoreUnavailableError(
+            f"Lease '{self._names.lease}' is constantly changed by other clients; try again later"
+        )
 
     async def release(self, holder: str) -> None:
-        """Give up whatever `holder` has, whether it knows of it or not."""
+        """Give up the Lease of `holder`, even if the holder does not know that it has it."""
         found = await self.read()
         if found is not None and found.holder == holder:
             await self.change(found, released)
 
     async def follow(self, tell: Callable[[LeaseRecord, bool], None]) -> None:
-        """Tell of every change, and whether the Lease is gone with it, for as long as this is awaited.
+        """Report every change, and whether the Lease is gone, for as long as this is awaited.
 
-        A change may be told late, or not at all, or twice: it is a reason to look, and no more.
+        A change may be reported late, twice or not at all: it is only a reason to look.
         """
         since: str | None = None
         refused = False
@@ -87,21 +89,19 @@ class Leases:
                         delays = _BACKOFF.delays()
                         tell(LeaseRecord.of(raw), kind == "DELETED")
                 if time.monotonic() - began > _BRIEF_SECONDS:
-                    continue  # it has an end, in order to be begun again
+                    continue  # a watch has an end, and is started again
             except GoneError:
-                since = None  # what was missed is forgotten; begin with how it is now
+                since = None  # missed changes are not available; start with the current state
             except StoreUnavailableError as error:
-                logger.info("watching Lease '%s' was interrupted: %s", self._names.lease, error)
+                logger.info("the watch of Lease '%s' was interrupted: %s", self._names.lease, error)
             except StoreBrokenError as error:
                 if not refused:
-                    logger.warning(
-                        "Lease '%s' is not watched, only looked at from time to time: %s", self._names.lease, error
-                    )
+                    logger.warning("Lease '%s' cannot be watched and is polled instead: %s", self._names.lease, error)
                 refused = True
-                await asyncio.sleep(_REFUSED_SECONDS)  # the right to watch it may be given back
+                await asyncio.sleep(_REFUSED_SECONDS)  # the permission to watch it may be granted again
                 since = None
                 continue
             except StoreError as error:
-                logger.warning("watching Lease '%s' failed: %s", self._names.lease, error)
+                logger.warning("the watch of Lease '%s' failed: %s", self._names.lease, error)
                 since = None
             await asyncio.sleep(next(delays))

@@ -1,4 +1,4 @@
-"""What a cluster's objects are called, and how they are told from those of others."""
+"""The names of a cluster's objects, and the labels that distinguish them from others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from firesteel.errors import InvalidConfigError, Problem, StoreBrokenError
 
 SHARDS = 64
-"""Of a new cluster; one that is there keeps its own number. Each is written whole with every change in it, and each has to
-be claimed by a new leader."""
+"""The number of shards of a new cluster; an existing one keeps its number. A shard is written whole with every change, and a
+new leader has to claim all of them."""
 
 LONGEST_CLUSTER_ID = 63
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -33,12 +33,12 @@ class Names:
 
     @staticmethod
     def checked(namespace: str, cluster_id: str) -> Names:
-        """Raises InvalidConfigError, with everything that is wrong."""
+        """Raises InvalidConfigError with all problems."""
         problems = []
         fix = f"write up to {LONGEST_CLUSTER_ID} of a-z, 0-9 and -, with a letter or digit at both ends"
         for field, text in (("high-availability.cluster-id", cluster_id), ("kubernetes.namespace", namespace)):
             if len(text) > LONGEST_CLUSTER_ID or not _LABEL.fullmatch(text):
-                problems.append(Problem(f"'{text}' is no name in Kubernetes", fix, field=field))
+                problems.append(Problem(f"'{text}' is not a valid name in Kubernetes", fix, field=field))
         if problems:
             raise InvalidConfigError(problems)
         return Names(namespace, cluster_id)
@@ -59,12 +59,12 @@ class Names:
         return ",".join(f"{key}={value}" for key, value in self.labels(kind).items())
 
     def check_ours(self, found: Mapping[str, Any], kind: str) -> None:
-        """Refuse an object that somebody else has under one of our names."""
+        """Refuse an object of another owner under one of our names."""
         metadata = found.get("metadata") or {}
         labels = metadata.get("labels") or {}
         if any(labels.get(key) != value for key, value in self.labels(kind).items()):
             raise StoreBrokenError(
-                f"{found.get('kind', 'object')} '{metadata.get('name')}' in namespace '{self.namespace}' is not of this "
-                f"cluster: it lacks the labels {self.selector(kind)}; set another high-availability.cluster-id, "
+                f"{found.get('kind', 'object')} '{metadata.get('name')}' in namespace '{self.namespace}' does not belong to "
+                f"this cluster: it lacks the labels {self.selector(kind)}; set another high-availability.cluster-id, "
                 "or put the labels back if they were removed"
             )

@@ -1,13 +1,13 @@
-"""The root of a cluster's state: a ConfigMap that says how the state is laid out, and which epoch is the newest.
+"""The root of a cluster's state: a ConfigMap that describes the layout of the state and holds the newest epoch.
 
     data:  format     of root and shards
-           instance   names this state for good: what is in `high-availability.storageDir` belongs to it
+           instance   permanent name of this state, also used in `high-availability.storageDir`
            shards     how many there are
-           epoch      the newest that anybody set out to claim the shards with; 0 before the first
-           holder     who did
-           complete   "true" once all shards were made: one that is missing then was deleted by somebody
+           epoch      the newest epoch that a contender began to claim the shards with; 0 before the first
+           holder     that contender
+           complete   "true" once all shards were made: a shard that is missing afterwards was deleted
 
-Everything in it can be had from the shards as well, so a root that somebody deleted is made again.
+The shards hold the same information, so a root that was deleted is made again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from firesteel.ha.protocols import Epoch
 from firesteel.ha.rules import NEVER
 
 TRIES = 50
-"""Of an update that others keep coming before; then the server is called unavailable, and the caller tries again later."""
+"""The number of tries of an update that conflicts with others; after that the caller gets StoreUnavailableError."""
 logger = logging.getLogger(__name__)
 
 
@@ -47,7 +47,7 @@ class Root:
         try:
             if data["format"] != FORMAT:
                 raise StoreBrokenError(
-                    f"ConfigMap '{metadata['name']}' is of format {data['format']!r:.40}, and this Firesteel knows {FORMAT}; "
+                    f"ConfigMap '{metadata['name']}' has format {data['format']!r:.40}, but this Firesteel knows {FORMAT}; "
                     "run the version that wrote it"
                 )
             found = Root(
@@ -59,11 +59,11 @@ class Root:
                 complete=data["complete"] == "true",
             )
             if not found.instance or found.shards < 1 or found.epoch < NEVER:
-                raise ValueError("a value is out of its range")
+                raise ValueError("a value is out of range")
             return found
         except (ValueError, KeyError, TypeError) as error:
             raise StoreBrokenError(
-                f"ConfigMap '{metadata['name']}' was damaged: {error!r:.200}; put back what was edited, or delete it: "
+                f"ConfigMap '{metadata['name']}' is damaged: {error!r:.200}; undo the edit, or delete it: "
                 "the next leader makes it again from the shards"
             ) from error
 
@@ -98,18 +98,20 @@ class Roots:
         return Root.of(raw)
 
     async def ensure(self) -> Root:
-        """The root, made if there is none: anew, or from the shards that are there."""
+        """The root. If there is none it is made: anew, or from existing shards."""
         for _ in range(TRIES):
             if (found := await self.read()) is not None:
                 return found
             shards = await self.shards()
             if shards:
-                logger.warning("ConfigMap '%s' is gone, and is made again from the shards", self._names.root)
+                logger.warning("ConfigMap '%s' is missing and is being rebuilt from the shards", self._names.root)
             try:
                 return Root.of(await self._api.create(CONFIG_MAP, self._made(shards).raw()))
             except ConflictError:
                 continue  # another node was first
-        raise StoreUnavailableError(f"ConfigMap '{self._names.root}' comes and goes; try again later")
+        raise StoreUnavailableError(
+            f"ConfigMap '{self._names.root}' is being deleted by other clients; try again later"
+        )
 
     def _made(self, shards: Sequence[Shard]) -> Root:
         metadata = {"name": self._names.root, "namespace": self._names.namespace, "labels": self._names.labels(ROOT)}
@@ -118,23 +120,23 @@ class Roots:
         instances = {(shard.instance, shard.shards) for shard in shards}
         if len(instances) != 1:
             raise StoreBrokenError(
-                f"the shards of cluster '{self._names.cluster_id}' are of {len(instances)} different states; "
-                "delete those ConfigMaps that were restored by mistake"
+                f"the shards of cluster '{self._names.cluster_id}' belong to {len(instances)} different states; "
+                "delete the ConfigMaps that were restored by mistake"
             )
         [(instance, count)] = instances
         newest = max(shards, key=lambda shard: shard.epoch)
-        # Not complete: shards that are missing, too, are made again. Whoever deletes the root agrees to go on with the rest.
+        # Not complete, so missing shards are made again too. Deleting the root means consent to continue with the rest.
         return Root(metadata, instance, count, newest.epoch, newest.holder, complete=False)
 
     async def shards(self) -> list[Shard]:
-        """All that are there, of one moment."""
+        """A consistent list of all existing shards."""
         listed = await self._api.list_all(CONFIG_MAP, self._names.selector(SHARD))
         return await asyncio.to_thread(lambda: [Shard.of(raw) for raw in listed])
 
     async def open_epoch(self, epoch: Epoch, holder: str) -> Root:
-        """Write down that `holder` sets out to lead as `epoch`, which nobody else can then.
+        """Record that `holder` begins to claim `epoch`, which no other contender can claim then.
 
-        Raises ClaimRefusedError when somebody has done so before with this epoch, or a newer one.
+        Raises ClaimRefusedError when another contender has claimed this epoch or a newer one.
         """
         for _ in range(TRIES):
             found = await self.ensure()
@@ -145,17 +147,17 @@ class Roots:
             if (written := await self._write(replace(found, epoch=epoch, holder=holder))) is not None:
                 return written
         raise StoreUnavailableError(
-            f"ConfigMap '{self._names.root}' is changed by others all the time; try again later"
+            f"ConfigMap '{self._names.root}' is constantly changed by other clients; try again later"
         )
 
     async def completed(self, epoch: Epoch, holder: str) -> None:
-        """Write down that all shards were made. Raises ClaimRefusedError when somebody newer came meanwhile."""
+        """Record that all shards were made. Raises ClaimRefusedError when there is a newer claim."""
         for _ in range(TRIES):
             found = await self.open_epoch(epoch, holder)
             if found.complete or await self._write(replace(found, complete=True)) is not None:
                 return
         raise StoreUnavailableError(
-            f"ConfigMap '{self._names.root}' is changed by others all the time; try again later"
+            f"ConfigMap '{self._names.root}' is constantly changed by other clients; try again later"
         )
 
     async def _write(self, root: Root) -> Root | None:

@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 
 
 async def open_kubernetes(configuration: Configuration) -> KubernetesHighAvailabilityServices:
-    """The open backend.
+    """Open the backend.
 
     Raises:
-        InvalidConfigError: No way to an API server, no such namespace, no `high-availability.storageDir`, no such names.
-        StoreBrokenError: This node may not do there what it has to; says which verb on what is missing.
+        InvalidConfigError: No API server, no such namespace, no `high-availability.storageDir`, or invalid names.
+        StoreBrokenError: This node lacks permissions; the message names the verb and the kind of object.
         StoreUnavailableError: The API server is out of reach.
     """
     options = configuration.high_availability
     names = Names.checked(configuration.kubernetes.namespace, options.cluster_id)
-    await asyncio.to_thread(open_files, options.storage_dir, options.cluster_id, "")  # says so now, if it is not set
+    await asyncio.to_thread(open_files, options.storage_dir, options.cluster_id, "")  # raises early if it is not set
     connection = await connect(configuration.kubernetes)
     api = Api(connection.client, names.namespace)
     try:
@@ -106,7 +106,7 @@ class KubernetesHighAvailabilityServices:
         await self._tasks.close()
         await self._api.close()
 
-    # What is heard of leadership costs a contender its own, whatever it believes.
+    # A contender loses its leadership when another is seen, even if it thinks that it still leads.
 
     def _seen(self, record: LeaseRecord, gone: bool) -> None:
         for driver in self._elections:
@@ -118,16 +118,16 @@ class KubernetesHighAvailabilityServices:
                 driver.lose("its Lease was deleted")
 
     def _fenced(self, epoch: Epoch) -> None:
-        """A write of this epoch was refused, so it is worth nothing any more, whatever the Lease says."""
+        """End the leadership of this epoch, as one of its writes was refused, whatever the Lease says."""
         for driver in self._elections:
             if driver.term == epoch:
-                driver.lose("the state is of another leader")
+                driver.lose("another leader has claimed the state")
 
 
 async def _keep_fresh(refresh: Callable[[], Coroutine[Any, Any, None]]) -> None:
     while True:
         try:
-            return await refresh()  # at once when the credential is not of a kind that ends
-        except Exception as error:  # of a command that the kubeconfig names: anything
-            logger.warning("the credential for Kubernetes could not be renewed; it is tried again: %r", error)
+            return await refresh()  # returns at once when the credential does not expire
+        except Exception as error:  # a command of the kubeconfig may raise anything
+            logger.warning("the credential for Kubernetes could not be renewed; trying again: %r", error)
             await asyncio.sleep(10)

@@ -1,13 +1,13 @@
-"""A shard: a ConfigMap with a part of the paths, and what one update of it does. Pure: it knows no server.
+"""A shard: a ConfigMap with some of the paths, and the effects of one update of it. Pure: it knows no server.
 
-    data:        epoch           of the leadership that may write here
+    data:        epoch           the leadership that may write here
                  holder          the contender that was granted it
-                 last-version    that was given to any value here
+                 last-version    the latest version of any value here
                  paths           {"graphs/x": 12, ...}, the version of each
     binaryData:  "12"            the record of that version
 
-Whatever is decided in one update was read together, and is written only if nothing of it has changed since: the
-resourceVersion of the one object guards the epoch and the values alike.
+An update is computed from one read, and is only written if nothing has changed since: the resourceVersion of the object
+guards the epoch and the values alike.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from firesteel.ha.rules import check_epoch, check_version
 
 FORMAT = "1"
 CAPACITY = 700_000
-"""Bytes in one shard. A ConfigMap may have a mebibyte; this is about as much when it is sent, in base64."""
+"""The size of one shard in bytes. A ConfigMap may have a mebibyte, which this is when sent in base64."""
 SMALL = 300
-"""The longest record that may fill a shard up; a pointer to a file is shorter."""
+"""The longest record that may use the reserved space of a shard; a pointer to a file is shorter."""
 RESERVED = 200_000
-"""Room in a shard that only small records take, so that those that do not fit any more can be pointers."""
+"""Space in a shard that is reserved for small records, so that values that do not fit can become pointers."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class ShardFullError(StoreError):
-    """There is no room for the value; a pointer to it may fit still. Nothing was written."""
+    """There is no space for the value, but a pointer to it may still fit. Nothing was written."""
 
 
 class ClaimRefusedError(Exception):
-    """The state knows an epoch that is not older than the one that claims it."""
+    """The state has an epoch that is not older than the one that claims it."""
 
     def __init__(self, newest: Epoch) -> None:
         self.newest = newest
-        super().__init__(f"the state is of leader {newest} already")
+        super().__init__(f"the state already belongs to epoch {newest}")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
     version: int
     record: str
-    """In base64, as it came and will go: most of a shard is only passed through."""
+    """The value in base64, as it is sent: most of a shard is passed through unchanged."""
 
     @property
     def size(self) -> int:
@@ -66,9 +66,9 @@ class ShardEntry:
 class Shard:
     name: str
     metadata: Mapping[str, Any]
-    """As it was read, with labels and annotations of others."""
+    """The object as it was read, with labels and annotations of others."""
     instance: str
-    """Of the cluster's state; see root.py."""
+    """The instance of the cluster's state; see root.py."""
     shards: int
     epoch: Epoch
     holder: str
@@ -77,25 +77,25 @@ class Shard:
 
     @staticmethod
     def made(names: Names, name: str, *, instance: str, shards: int, epoch: Epoch, holder: str) -> Shard:
-        """A new one, not written yet."""
+        """A new shard, which is not written yet."""
         metadata = {"name": name, "namespace": names.namespace, "labels": names.labels(SHARD)}
         return Shard(name, metadata, instance, shards, epoch, holder, 0, {})
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Shard:
-        """Raises StoreBrokenError when it cannot be understood."""
+        """Read a shard. Raises StoreBrokenError when it is malformed."""
         metadata = raw["metadata"]
         name = metadata["name"]
         data = raw.get("data") or {}
         if (known := data.get("format")) != FORMAT:
             raise StoreBrokenError(
-                f"ConfigMap '{name}' is of format {known!r:.40}, and this Firesteel knows {FORMAT}; "
-                "run the version that wrote it, or put back what was edited"
+                f"ConfigMap '{name}' has format {known!r:.40}, but this Firesteel knows {FORMAT}; "
+                "run the version that wrote it, or undo the edit"
             )
         values = raw.get("binaryData") or {}
         try:
             versions = orjson.loads(data["paths"])
-            # A record that somebody removed is one that cannot be read, not the end of all others.
+            # A record that was removed by hand is unreadable, but does not affect the others.
             entries = {
                 path: ShardEntry(int(version), values.get(str(version), "")) for path, version in versions.items()
             }
@@ -111,14 +111,14 @@ class Shard:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreBrokenError(
-                f"ConfigMap '{name}' was damaged: {error!r:.200}; put back what was edited, or restore it from a backup"
+                f"ConfigMap '{name}' is damaged: {error!r:.200}; undo the edit, or restore it from a backup"
             ) from error
 
     def raw(self) -> dict[str, Any]:
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            # The server would keep a list of who wrote which key: work with every update, and nobody reads it.
+            # The server would keep a list of who wrote which key, which costs time and is never read.
             "metadata": {**self.metadata, "managedFields": [{}]},
             "data": {
                 "format": FORMAT,
@@ -133,12 +133,12 @@ class Shard:
         }
 
     def stored(self, metadata: Mapping[str, Any]) -> Shard:
-        """This one, as the server keeps it since it was sent there."""
+        """This shard, as the server stored it."""
         return replace(self, metadata=_own(metadata))
 
     @property
     def size(self) -> int:
-        """Bytes as the server counts them, about."""
+        """The approximate size in bytes, as the server counts it."""
         return 500 + sum(len(path) + 30 + entry.size for path, entry in self.entries.items())
 
     def same_content(self, other: Shard) -> bool:
@@ -149,7 +149,7 @@ class Shard:
 
 
 class ShardBatch:
-    """The requests of one update. Each sees the effects of those before it; one that is refused leaves no trace."""
+    """The requests of one update. Each sees the effects of those before it; a refused request leaves no trace."""
 
     def __init__(self, found: Shard) -> None:
         self._found = found
@@ -157,10 +157,10 @@ class ShardBatch:
         self._holder = found.holder
         self._last_version = found.last_version
         self._entries: dict[str, ShardEntry] | None = None
-        """A copy, once something changes."""
+        """A copy, made on the first change."""
         self._size: int | None = None
         self.changes = 0
-        """How many there were so far; with none, there is nothing to write."""
+        """The number of changes so far; with none, there is nothing to write."""
 
     def result(self) -> Shard:
         return replace(
@@ -177,7 +177,7 @@ class ShardBatch:
         size = self._current_size() + len(path) + 30 + entry.size - self._size_of(path)
         if size > CAPACITY - (RESERVED if len(record) > SMALL else 0):
             raise ShardFullError(
-                f"ConfigMap '{self._found.name}' has no room for '{path}'; remove ended jobs (jobstore.max-capacity)"
+                f"ConfigMap '{self._found.name}' has no space for '{path}'; keep fewer ended jobs (jobstore.max-capacity)"
             )
         self._changed_entries()[path] = entry
         self._last_version = entry.version
@@ -195,16 +195,16 @@ class ShardBatch:
         return True
 
     def claim(self, epoch: Epoch, holder: str) -> None:
-        """Let this leadership write here, and nobody before it."""
+        """Let this leadership write here, and no earlier one."""
         if (self._epoch, self._holder) == (epoch, holder):
-            return  # by an earlier try, of which the answer was lost
+            return  # claimed by an earlier try whose answer was lost
         if self._epoch >= epoch:
             raise ClaimRefusedError(self._epoch)
         self._epoch, self._holder = epoch, holder
         self.changes += 1
 
     def check(self, path: str, epoch: Epoch, expected: int | None) -> None:
-        """Whether a write would be refused, by raising what says so."""
+        """Raise the error with which a write would be refused, if it would be."""
         check_epoch(epoch, self._epoch, f"a write of '{path}'")
         check_version(path, self._version(path), expected)
 
@@ -238,5 +238,5 @@ def _paths(entries: Mapping[str, ShardEntry]) -> str:
 
 def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r:.40} is no number")
+        raise ValueError(f"{text!r:.40} is not a number")
     return int(text)

@@ -24,26 +24,26 @@ logger = logging.getLogger(__name__)
 
 CLAIMS_AT_ONCE = 16
 _REFUSED = (FencingError, VersionConflictError, ShardFullError, ShardMissingError)
-"""Errors that say that nothing was written."""
+"""Errors after which nothing was written."""
 
 
 class KubernetesStateStore:
-    """Reads see every write that was acknowledged before they began, by whichever process."""
+    """Reads see every write that was acknowledged before they began, by any process."""
 
     def __init__(self, api: Api, names: Names, root: Root, values: ShardValues) -> None:
         self._api = api
         self._names = names
         self._roots = Roots(api, names)
         self._root = root
-        """As it was when this node opened it: instance and number of shards never change."""
+        """The root when this node opened it: instance and number of shards never change."""
         self._values = values
         self._tasks = OwnedTasks("kubernetes-store", lambda _: None)
         self._writers = {name: ShardWriter(api, names, name, self._tasks) for name in names.shards(root.shards)}
         self._closed = False
         self.on_fenced: Callable[[Epoch], None] = lambda _: None
-        """Told the epoch of each write that was refused because of it."""
+        """Called with the epoch of each write that was refused because of its epoch."""
 
-    # What everybody does.
+    # The StateStore protocol.
 
     async def get(self, path: str) -> Stored | None:
         self._check(path)
@@ -73,7 +73,7 @@ class KubernetesStateStore:
             return await self._put(path, Bulky(value), epoch, expected)
 
     async def _put(self, path: str, value: bytes, epoch: Epoch, expected: int | None) -> int:
-        if self._values.is_large(value):  # no file for what would be refused anyhow
+        if self._values.is_large(value):  # no file for a value that would be refused anyway
             await self._write(path, epoch, lambda batch: batch.check(path, epoch, expected))
         async with self._values.packed(value, epoch, refused=_REFUSED) as record:
             return await self._write(path, epoch, lambda batch: batch.put(path, record, epoch, expected))
@@ -83,44 +83,44 @@ class KubernetesStateStore:
         return await self._write(path, epoch, lambda batch: batch.delete(path, epoch, expected))
 
     async def close(self) -> None:
-        """Finish what was begun, then end."""
+        """Finish pending writes, then end."""
         self._closed = True
         for writer in self._writers.values():
             await writer.drain()
         await self._tasks.close()
         await self._values.close()
 
-    # What a leader does.
+    # For leaders.
 
     async def newest_epoch(self) -> Epoch:
-        """The newest that anybody set out to lead with, as far as the root knows."""
+        """The newest epoch that a contender began to claim, according to the root."""
         root = await self._roots.read()
         return root.epoch if root is not None else await self._newest_in_shards()
 
     async def claim(self, epoch: Epoch, holder: str) -> None:
-        """Make `epoch` the only one that can write. It is, in every shard, once this has returned.
+        """Make `epoch` the only one that can write, in every shard, once this has returned.
 
-        What was done when this ended early is no harm: whoever comes next claims with a newer epoch, and until then those
-        shards are written to by nobody, and the others by whoever led before.
+        A partial claim does no harm: the next contender claims with a newer epoch, and until then no one writes to the
+        claimed shards, and the earlier leader writes to the others.
 
         Raises:
-            ClaimRefusedError: Somebody claims with this epoch or a newer one.
+            ClaimRefusedError: Another contender claims this epoch or a newer one.
             StoreBrokenError: A shard was deleted.
         """
         self._check_open()
         root = await self._roots.open_epoch(epoch, holder)
         if (root.instance, root.shards) != (self._root.instance, self._root.shards):
             raise StoreBrokenError(
-                f"the state of cluster '{self._names.cluster_id}' was deleted and made again while this node was running; "
-                "restart every node of the cluster"
+                f"the state of cluster '{self._names.cluster_id}' was deleted and recreated while this node was running; "
+                "restart all nodes of the cluster"
             )
         found = {shard.name: shard for shard in await self._roots.shards()}
         if root.complete:
             self._check_complete(found)
         if strangers := sorted(name for name, shard in found.items() if shard.instance != root.instance):
             raise StoreBrokenError(
-                f"{', '.join(strangers)} of namespace '{self._names.namespace}' is of another state than ConfigMap "
-                f"'{self._names.root}'; delete what was restored by mistake, and restore what belongs together"
+                f"{', '.join(strangers)} in namespace '{self._names.namespace}' does not belong to the same state as ConfigMap "
+                f"'{self._names.root}'; delete what was restored by mistake, and restore a consistent set"
             )
         limit = asyncio.Semaphore(CLAIMS_AT_ONCE)
 
@@ -143,13 +143,13 @@ class KubernetesStateStore:
                 writer.made(Shard.of(await self._api.create(CONFIG_MAP, made.raw())))
                 return
             except ConflictError:
-                pass  # by one whose claim was not complete; what it made is claimed like any other
+                pass  # made by a claim that was not completed; it is claimed like any other
         else:
             writer.keep(found)
         await writer.submit(lambda batch: batch.claim(epoch, holder))
 
     async def collect(self, epoch: Epoch) -> int:
-        """Delete the files of large values that nothing points to; for a leader whose claim is done."""
+        """Delete orphaned files of large values; for a leader whose claim is complete."""
 
         async def records() -> Sequence[bytes]:
             shards = await self._all_shards()
@@ -157,7 +157,7 @@ class KubernetesStateStore:
 
         return await self._values.collect(epoch, records)
 
-    # How.
+    # Helpers.
 
     def _check(self, path: str) -> None:
         check_path(path)
@@ -176,7 +176,7 @@ class KubernetesStateStore:
             raise
         except ShardMissingError as error:
             if await self._check_missing([name]):
-                raise StoreUnavailableError(f"ConfigMap '{name}' has been made just now; try again") from error
+                raise StoreUnavailableError(f"ConfigMap '{name}' has only just been created; try again") from error
             check_epoch(epoch, NEVER, f"a write of '{path}'")
             raise
 
@@ -190,7 +190,7 @@ class KubernetesStateStore:
         return Shard.of(raw).entries.get(path)
 
     async def _stored(self, path: str, entry: ShardEntry) -> Stored | None:
-        """What `entry` means; what stands there now, if its file was replaced and collected since it was read."""
+        """The value of `entry`, or the current one if its file was replaced and collected since it was read."""
         while True:
             record = entry.decoded()
             try:
@@ -200,13 +200,13 @@ class KubernetesStateStore:
                 if now is None:
                     return None
                 if now == entry:
-                    # One record that cannot be read must not hide the others; whoever decodes it will say so.
+                    # One unreadable record must not hide the others; decoding it will raise the error.
                     logger.error("'%s' cannot be read: %s", path, error)
                     return Stored(record, entry.version)
                 entry = now
 
     def _inline(self, entries: Sequence[tuple[str, ShardEntry]]) -> dict[str, Stored | None]:
-        """None for what is in files."""
+        """The value in the record itself; None when it is in a file."""
         values = ((path, self._values.inline(entry.decoded()), entry.version) for path, entry in entries)
         return {path: Stored(value, version) if value is not None else None for path, value, version in values}
 
@@ -227,20 +227,20 @@ class KubernetesStateStore:
         return sorted(self._writers.keys() - {shard.name for shard in shards})
 
     async def _check_missing(self, names: Sequence[str]) -> bool:
-        """Nothing was found there: refuse to go on if they were deleted. Returns whether they are there by now."""
+        """Raise an error if missing shards were deleted. Returns whether they exist by now."""
         root = await self._roots.read()
         if root is None or not root.complete:
             return False
-        # All have been made by now. They may just not have been when they were looked for.
+        # All have been made by now, but perhaps not yet when they were read.
         self._check_complete({shard.name: shard for shard in await self._roots.shards()}, names)
         return True
 
     def _check_complete(self, found: Mapping[str, Shard], names: Sequence[str] = ()) -> None:
         if missing := sorted((set(names) or self._writers.keys()) - found.keys()):
             raise StoreBrokenError(
-                f"{', '.join(missing)} of namespace '{self._names.namespace}' was deleted, and with it a part of the state of "
-                f"cluster '{self._names.cluster_id}'; restore the ConfigMap from a backup, or, to go on without what was in "
-                f"it, delete ConfigMap '{self._names.root}' as well and restart every node"
+                f"{', '.join(missing)} in namespace '{self._names.namespace}' was deleted, and with it a part of the state of "
+                f"cluster '{self._names.cluster_id}'; restore the ConfigMap from a backup, or, to continue without its "
+                f"content, delete ConfigMap '{self._names.root}' as well and restart all nodes"
             )
 
 

@@ -1,15 +1,15 @@
-"""Values that do not fit into a shard: in files, with pointers in the shard."""
+"""Values that do not fit into a shard: they are kept in files, with pointers in the shard."""
 
 from __future__ import annotations
 
 from firesteel.ha.storage import LargeValues
 
 INLINE = 8 * 1024
-"""The longest record in a shard. With every change the shard is written whole, and etcd keeps each of those for minutes."""
+"""The longest record in a shard. Every change writes the whole shard, and etcd keeps each version for minutes."""
 
 
 class Bulky(bytes):
-    """A value that goes into a file though it is small: its shard is full."""
+    """A small value that goes into a file because its shard is full."""
 
 
 class ShardValues(LargeValues):

@@ -1,4 +1,4 @@
-"""Group commit: what has queued up for a shard while an update of it was under way becomes durable with the next one."""
+"""Group commit: requests that queued up for a shard during an update become durable with the next one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ShardMissingError(Exception):
 
 
 class ShardWriter:
-    """Does requests to one shard in the order in which they were submitted. Belongs to one event loop.
+    """Carries out requests to one shard in the order in which they were submitted. Belongs to one event loop.
 
-    It keeps the shard as it was after the last update, and so writes without reading first. What it keeps may be old: then
-    the server refuses the update, and it is worked out again on what is there. A request that comes to nothing on what is
-    kept (refused, or nothing to change) is told so only after the shard was read anew.
+    It caches the shard as it was after the last update, and so writes without reading first. The cache may be stale: then
+    the server refuses the update, and it is computed again on the current shard. A request that has no effect on the cached
+    shard (refused, or nothing to change) is only answered after the shard was read anew.
     """
 
     def __init__(self, api: Api, names: Names, name: str, tasks: OwnedTasks) -> None:
@@ -39,10 +39,10 @@ class ShardWriter:
         )
         self._kept: Shard | None = None
         self._uid: str | None = None
-        """Of the ConfigMap that we have been writing to; another of the same name is not ours to go on with."""
+        """The uid of the ConfigMap that we write to; another one of the same name must not be used."""
 
     async def submit(self, action: Callable[[ShardBatch], T]) -> T:
-        """The result of `action`, once it is durable; what it raises is raised here, and must come before any change.
+        """Return the result of `action` once it is durable. Its errors are raised here; it must raise before any change.
 
         Raises ShardMissingError when there is no shard.
         """
@@ -50,22 +50,22 @@ class ShardWriter:
         return done
 
     def keep(self, shard: Shard) -> None:
-        """`shard` was read just now; the next update is tried on it."""
+        """Cache `shard`, which was just read, as the base of the next update."""
         uid = shard.metadata["uid"]
         if self._uid not in {None, uid}:
             raise StoreBrokenError(
-                f"ConfigMap '{self._name}' was deleted and made again while this node was running; "
-                "restart every node of the cluster"
+                f"ConfigMap '{self._name}' was deleted and recreated while this node was running; "
+                "restart all nodes of the cluster"
             )
         self._uid, self._kept = uid, shard
 
     def made(self, shard: Shard) -> None:
-        """`shard` was made just now, by us."""
+        """Cache `shard`, which we have just made."""
         self._uid = None
         self.keep(shard)
 
     async def drain(self) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted requests are done."""
         await self._group.drain()
 
     async def _commit(self, group: Sequence[WriteRequest[ShardBatch]]) -> list[WriteOutcome]:
@@ -74,7 +74,7 @@ class ShardWriter:
             kept, self._kept = self._kept, None
             shard = kept or await self._read()
             if sent is not None and shard.same_content(sent[0]):
-                # Ours after all: the HTTP client sends an update again when a connection breaks before the answer.
+                # It was our own write: the HTTP client repeats an update when a connection breaks before the answer.
                 self._kept = shard
                 return sent[1]
             batch = ShardBatch(shard)
@@ -91,10 +91,10 @@ class ShardWriter:
                 await asyncio.sleep(random.uniform(0, min(0.005 * turn, 0.1)))  # noqa: S311 - spreads load, guards nothing
                 continue
             if raw is None:
-                continue  # deleted meanwhile, which reading says
+                continue  # deleted meanwhile, which the next read reports
             self._kept = sent[0].stored(raw["metadata"])
             return outcomes
-        raise StoreUnavailableError(f"ConfigMap '{self._name}' is changed by others all the time; try again later")
+        raise StoreUnavailableError(f"ConfigMap '{self._name}' is constantly changed by other clients; try again later")
 
     async def _read(self) -> Shard:
         raw = await self._api.read(CONFIG_MAP, self._name)

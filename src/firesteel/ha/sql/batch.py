@@ -1,7 +1,7 @@
-"""What one transaction does, worked out in memory: checks first, then the least there is to write.
+"""The effects of one transaction, computed in memory: first the checks, then the smallest set of writes.
 
-Pure: it knows no database. All requests of a group see each other's effects in order, and one that is refused leaves
-no trace, so it cannot spoil the rest.
+This is pure and knows no database. The requests of a group see each other's effects in order, and a refused request leaves
+no trace, so it cannot affect the others.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from firesteel.ha.rules import check_epoch, check_version
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The row that says who leads."""
+    """The row that names the leader."""
 
     epoch: Epoch
-    """The newest that was granted; 0 when none was."""
+    """The newest granted epoch; 0 when there was none."""
     holder: str
-    """Who was granted it, by a name that is never used again; empty when it was given up."""
+    """The name of its holder, which is never reused; empty when leadership was given up."""
     host: str
     pid: int
     process_started: str
     renewals: int
-    """Grows while the holder lives. Others watch it with their own clocks; nobody's clock is written down."""
+    """Grows while the holder lives. Other contenders watch it with their own clocks; no clock time is stored."""
     address: str
     last_version: int
-    """The version that was given last to any value of the cluster."""
+    """The latest version of any value of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A contender, as the row names it."""
+    """A contender, as it is named in the row."""
 
     name: str
     host: str
-    """Empty when it cannot be told from other hosts with certainty."""
+    """Empty when the host cannot be identified with certainty."""
     pid: int
     process_started: str
 
@@ -53,9 +53,9 @@ class Batch:
     """The requests of one transaction.
 
     Args:
-        leadership: The row as the transaction found it.
-        versions: Of the paths that the requests will touch, as far as they are there.
-        next_epoch: The one to grant; if none is given, the one after the newest.
+        leadership: The row as the transaction read it.
+        versions: The versions of the existing paths among those that the requests touch.
+        next_epoch: The epoch to grant; by default the one after the newest.
     """
 
     def __init__(self, leadership: Leadership, versions: Mapping[str, int], next_epoch: Epoch | None = None) -> None:
@@ -64,7 +64,7 @@ class Batch:
         self._next_epoch = next_epoch or Epoch(leadership.epoch + 1)
         self.leadership = leadership
         self.changes: dict[str, Written | None] = {}
-        """By path; None for what was removed."""
+        """The writes by path; None for a removed value."""
 
     @property
     def leadership_changed(self) -> bool:
@@ -72,13 +72,13 @@ class Batch:
 
     @property
     def lease_renewed(self) -> bool:
-        """Whether a lease begins with this transaction: of a new leader, or once more of the same."""
+        """Whether a lease starts with this transaction, for a new leader or for the same one again."""
         then, now = self._found, self.leadership
         return bool(now.holder) and (now.epoch, now.renewals) != (then.epoch, then.renewals)
 
     @property
     def leader_changed(self) -> bool:
-        """Whether those who follow the leader want to know."""
+        """Whether the change matters to those who follow the leader."""
         then, now = self._found, self.leadership
         return (now.epoch, now.holder, now.address) != (then.epoch, then.holder, then.address)
 
@@ -86,7 +86,7 @@ class Batch:
         """Whether there was a row before this transaction."""
         return path in self._versions
 
-    # What a leader does.
+    # Requests of a leader.
 
     def put(self, path: str, value: bytes, epoch: Epoch, expected: int | None) -> int:
         self._check(path, epoch, expected)
@@ -112,14 +112,14 @@ class Batch:
             return change.version if change else NEW
         return self._versions.get(path, NEW)
 
-    # What a contender does.
+    # Requests of a contender.
 
     def take(self, holder: Holder, seen: Leadership) -> Epoch | None:
-        """A new epoch, unless somebody else took it or renewed since the row was `seen`."""
+        """A new epoch, unless another contender took it or renewed since the row was `seen`."""
         row = self.leadership
         if (row.epoch, row.holder, row.renewals) != (seen.epoch, seen.holder, seen.renewals):
             return None
-        # A second one in the same transaction cannot be: it would have to have seen what is not there yet.
+        # There cannot be a second take in the same transaction: it would have to have seen a row that does not exist yet.
         epoch = self._next_epoch
         self.leadership = replace(
             row,
@@ -134,7 +134,7 @@ class Batch:
         return epoch
 
     def renew(self, holder: Holder, epoch: Epoch) -> bool:
-        """False when `holder` does not lead with this epoch any more."""
+        """False when `holder` no longer leads with this epoch."""
         if not self._leads(holder, epoch):
             return False
         self.leadership = replace(self.leadership, renewals=self.leadership.renewals + 1)
@@ -148,7 +148,7 @@ class Batch:
         self.leadership = replace(self.leadership, address=address)
 
     def release(self, holder: Holder) -> None:
-        """Give up whatever this holder has, whether it knows of it or not."""
+        """Give up the holder's leadership, even if the holder does not know that it has it."""
         if self.leadership.holder == holder.name:
             self.leadership = replace(self.leadership, holder="", host="", pid=0, process_started="", address="")
 

@@ -1,4 +1,4 @@
-"""What the store and the election need of a database; and which one a URL names."""
+"""The interface of a database for the store and the election, and the function that opens one by its URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firesteel.ha.sql.batch import Batch, Leadership
 from firesteel.ha.sql.url import backend_of
 
 READERS = 2
-"""Connections that only read, beside the one that writes."""
+"""The number of connections that only read, in addition to the one that writes."""
 ATTEMPTS = 3
 
 T = TypeVar("T")
@@ -24,63 +24,63 @@ logger = logging.getLogger(__name__)
 
 
 class UndoneError(StoreUnavailableError):
-    """Certainly nothing was written, and to try once more at once is worth it: a deadlock, a connection found dead."""
+    """Nothing was written, for certain, and an immediate retry may succeed, as after a deadlock or on a dead connection."""
 
 
 class Database(Protocol):
-    """An open database with our tables. Its methods block: they are for threads, never for the event loop."""
+    """An open database with our tables. Its methods block: call them in threads, never on the event loop."""
 
     where: str
-    """Its name in messages, without any secret."""
+    """The name of the database in messages, without secrets."""
 
     def write(self) -> AbstractContextManager[Connection]:
         """A transaction whose writes are durable when the block has ended without an error.
 
         Raises UndoneError, StoreUnavailableError (the writes may have been done, or not), StoreBrokenError, or StoreError
-        for a value that is not to the database's liking.
+        for a value that the database refuses.
         """
         ...
 
     def read(self) -> AbstractContextManager[Connection]:
-        """Statements in here see all that was acknowledged before they began."""
+        """Statements in this block see everything that was acknowledged before they began."""
         ...
 
     def look(self, connection: Connection, cluster_id: str) -> tuple[Leadership, bool]:
-        """Who leads; and whether the database is certain, by a clock of its own, that the lease has run out."""
+        """The leader, and whether the database is certain, by its own clock, that the lease has expired."""
         ...
 
     def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
-        """Who leads, so that nobody else can change it before this transaction ends; and the epoch to grant next, which
-        was never granted before."""
+        """The leader, locked against changes until this transaction ends, and the epoch to grant next, which was never
+        granted before."""
         ...
 
     def value(self, connection: Connection, cluster_id: str, path: str) -> Stored | None: ...
 
     def versions(self, connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
-        """Of those paths that are there."""
+        """The versions of the existing paths."""
         ...
 
     def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:
-        """Write the rows of the batch, and whatever else a change of leadership asks for."""
+        """Write the rows of the batch, and what else a change of leadership requires."""
         ...
 
     def listen(self, cluster_id: str, on_change: Callable[[], None]) -> Listening | None:
-        """Call `on_change`, from a thread, when another leader may have come or one may have gone; None if that cannot be
-        had. Some changes will not be heard of: looking now and then stays necessary."""
+        """Call `on_change`, from a thread, when the leader may have changed; None if the database cannot do that. Some
+        changes may be missed, so polling is still necessary."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_database(url: URL | str, *, lease_duration: float) -> Database:
-    """The database at `url`, with tables of our version.
+    """Open the database at `url`, with tables of our version.
 
     Raises:
-        InvalidConfigError: The URL is none, names a kind of database that is not supported, or lacks something.
-        StoreBrokenError: It cannot be used. What is there is left as it is.
-        StoreUnavailableError: It is out of reach or busy, and stayed so.
+        InvalidConfigError: The URL is malformed, incomplete, or names an unsupported kind of database.
+        StoreBrokenError: The database cannot be used. It is left unchanged.
+        StoreUnavailableError: It was out of reach or busy for too long.
     """
-    # Each is imported when it is used: the driver of the other need not be installed.
+    # Each module is imported when it is used: the driver of the other need not be installed.
     if backend_of(url) == "sqlite":
         from firesteel.ha.sql.sqlite import SqliteDatabase
 
@@ -91,10 +91,10 @@ def open_database(url: URL | str, *, lease_duration: float) -> Database:
 
 
 def repeated(action: Callable[[], T]) -> T:
-    """Once more, and once more again, when `action` left nothing behind and may well work now."""
+    """Repeat `action` up to twice when it failed without any effect and may succeed now."""
     for _ in range(ATTEMPTS - 1):
         try:
             return action()
         except UndoneError as error:
-            logger.info("tried again at once: %s", error)
+            logger.info("trying again: %s", error)
     return action()

@@ -18,7 +18,7 @@ from firesteel.ha.witness import ProcessPlace
 
 
 class SqlLease:
-    """The row, as one contender reads and writes it. Writes are done in the order in which they were asked for."""
+    """The row, as one contender reads and writes it. Writes are done in the order of the calls."""
 
     def __init__(
         self, contender: str, *, cluster_id: str, database: Database, reader: Reader, writer: GroupWriter
@@ -28,7 +28,7 @@ class SqlLease:
         self._reader = reader
         self._writer = writer
         self._holder = Holder(f"{contender}/{uuid.uuid4().hex}", "", 0, "")
-        """The process is found out with the first look, in a thread."""
+        """The process is identified with the first look, in a thread."""
 
     async def look(self) -> Sighting[Leadership]:
         return await self._reader.read(self._look)
@@ -37,7 +37,7 @@ class SqlLease:
         if not self._holder.pid:
             self._holder = _holder_here(self._holder.name)
         row, over = self._database.look(connection, self._cluster_id)
-        # A row that names us is a take-over of ours that we did not trust, or lost faith in.
+        # A row that names us comes from a take-over of ours that we did not trust, or no longer do.
         free = over or row.holder in {"", self._holder.name} or holder_is_gone(row, self._holder.host)
         return Sighting(row, row.epoch, sign=(row.epoch, row.holder, row.renewals), free=free)
 
@@ -65,5 +65,5 @@ def _holder_here(name: str) -> Holder:
 
 
 def holder_is_gone(row: Leadership, host: str) -> bool:
-    """Whether the process that holds leadership ran on this host and is certainly no more. In doubt, False."""
+    """Whether the process that holds leadership ran on this host and has certainly ended. False in doubt."""
     return bool(row.holder) and ProcessPlace(row.host, row.pid, row.process_started).is_gone(host)

@@ -1,4 +1,4 @@
-"""The tables, and how a database of an older version becomes one of ours."""
+"""The tables, and the migration of databases of older versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from firesteel.errors import StoreBrokenError
 
 metadata = MetaData()
 
-# Paths are compared byte by byte, on every database: prefixes are ranges, and lists come in the order of paths.
+# Paths are compared byte by byte on every database: prefixes are ranges, and lists are in the order of paths.
 _Path = String(1024).with_variant(String(1024, collation="C"), "postgresql")
 
 state = Table(
@@ -47,7 +47,7 @@ leadership = Table(
     Column("address", String(1024), nullable=False),
     Column("last_version", BigInteger, nullable=False),
 )
-"""One row per cluster, made when the cluster is first opened: locking it is what makes writers take turns."""
+"""One row per cluster, made when the cluster is first opened. Writers take turns by locking it."""
 
 meta = Table(
     "firesteel_meta",
@@ -60,27 +60,27 @@ meta = Table(
 Migration = Callable[[Connection], None]
 
 MIGRATIONS: Sequence[Migration] = ()
-"""The n-th takes a database from version n to n + 1. Never change one that was released; append."""
+"""The n-th migration takes a database from version n to n + 1. Never change a released one; append."""
 
 
 def prepare(
     connection: Connection, where: str, migrations: Sequence[Migration] = MIGRATIONS, tables: MetaData = metadata
 ) -> None:
-    """Make the tables in an empty database, or bring those that are there to our version, in one transaction.
+    """Make the tables in an empty database, or migrate existing ones to our version, in one transaction.
 
     Args:
-        tables: Those to make, where a database has more columns than all have.
+        tables: The tables to make, for a database that has additional columns.
 
     Raises:
-        StoreBrokenError: The database is of a newer version, or is not ours at all. It is left as it is.
+        StoreBrokenError: The database has a newer version, or is not ours. It is left unchanged.
     """
     ours = len(migrations) + 1
     there = inspect(connection).get_table_names()
     if meta.name not in there:
-        # A PostgreSQL database may well be shared; in a file of our own, tables of others mean the wrong file.
+        # A PostgreSQL database may well be shared, but foreign tables in an SQLite file mean that it is the wrong file.
         if there and connection.dialect.name == "sqlite":
             raise StoreBrokenError(
-                f"{where} is not a database of Firesteel: it holds the tables {', '.join(sorted(there))}; "
+                f"{where} is not a Firesteel database: it holds the tables {', '.join(sorted(there))}; "
                 "set high-availability.sql.url to another file"
             )
         tables.create_all(connection)
@@ -88,7 +88,7 @@ def prepare(
         return
     found = connection.execute(select(meta.c.schema_version)).scalar_one_or_none()
     if found is None or found < 1:
-        raise StoreBrokenError(f"{where} says no schema version; restore it from a backup, or set another")
+        raise StoreBrokenError(f"{where} has no schema version; restore it from a backup, or use another database")
     if found > ours:
         raise StoreBrokenError(
             f"{where} was written by a newer Firesteel (schema version {found}; this one knows {ours}); "
@@ -96,5 +96,5 @@ def prepare(
         )
     for migrate in migrations[found - 1 :]:
         migrate(connection)
-    # Also when it is ours already: a database that cannot be written to should say so now.
+    # Even if it has our version: an error about a read-only database should come now.
     connection.execute(update(meta).values(schema_version=ours))

@@ -39,7 +39,7 @@ class SqlHighAvailabilityServices:
     async def open(url: URL | str, *, cluster_id: str, lease_duration: float) -> SqlHighAvailabilityServices:
         """Open the database at `url`, making or migrating it as needed. Raises like open_database.
 
-        A server that is out of reach is waited for, for a while: where all start at once, it may be the last.
+        This waits for a while for a server that is out of reach: where everything starts at once, it may be the last.
         """
         database = await retry(
             lambda: asyncio.to_thread(_open, url, cluster_id, lease_duration),

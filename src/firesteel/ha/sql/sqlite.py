@@ -1,4 +1,4 @@
-"""A database in an SQLite file: connections, what is particular to it, and what its errors mean to us."""
+"""A database in an SQLite file: its connections, its peculiarities, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from firesteel.ha.sql.tables import read_leadership
 from firesteel.ha.sql.url import FIELD, parse
 
 BUSY_TIMEOUT = 5.0
-"""How long to wait for another process's lock before saying so, in seconds."""
+"""How long to wait for the lock of another process before raising an error, in seconds."""
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT}
 _FAILING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
-"""Of the broken ones, those that may be well again without anybody touching the file: space, quota, a disk that came back."""
+"""The errors among them that may go away without a change to the file: disk space, quotas, a disk that came back."""
 _BROKEN = {
-    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a backup, or move it away to begin with an empty one"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a backup, or move it away to start with an empty one"),
     sqlite3.SQLITE_NOTADB: (
         "is not an SQLite database",
         "restore it from a backup, or set high-availability.sql.url to another file",
@@ -48,30 +48,30 @@ _BROKEN = {
     sqlite3.SQLITE_READONLY: ("cannot be written to", "make the file and its directory writable for this user"),
     sqlite3.SQLITE_PERM: ("cannot be written to", "make the file and its directory writable for this user"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "make the file and its directory writable for this user"),
-    sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "make space on its disk"),
-    sqlite3.SQLITE_IOERR: ("cannot be read or written", "look at the health of its disk"),
+    sqlite3.SQLITE_FULL: ("cannot grow: the disk is full", "free space on its disk"),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written", "check its disk"),
 }
 
 
 class SqliteDatabase:
-    """One open SQLite file. Its methods block: they are for threads, never for the event loop."""
+    """One open SQLite file. Its methods block: call them in threads, never on the event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.where = f"the database {path}"
-        # Two engines, because a transaction that will write must say so when it begins: a reader that turns writer
-        # after another has written can only fail.
+        # Two engines, because a transaction that is going to write must say so at its start: a reader that becomes a writer
+        # after another process has written can only fail.
         self._writing = self._engine("BEGIN IMMEDIATE", connections=1)
         self._reading = self._engine("BEGIN", connections=READERS)
         self._file = (0, 0)
 
     @staticmethod
     def open(url: URL | str, migrations: Sequence[Migration] = MIGRATIONS) -> SqliteDatabase:
-        """The database at `url`, with tables of our version.
+        """Open the database at `url`, with tables of our version.
 
         Raises:
-            InvalidConfigError: The URL is none, or names no SQLite file.
-            StoreBrokenError: It cannot be used. What is there is left as it is.
+            InvalidConfigError: The URL is malformed, or does not name an SQLite file.
+            StoreBrokenError: The database cannot be used. It is left unchanged.
             StoreUnavailableError: It was locked for all of BUSY_TIMEOUT.
         """
         path = _path_of(url)
@@ -79,14 +79,14 @@ class SqliteDatabase:
         database = SqliteDatabase(path)
         try:
             _patiently(lambda: database._prepare(migrations))
-        except BaseException:  # raised again; nobody else knows of the connections
+        except BaseException:  # raised again; nothing else closes the connections
             database.close()
             raise
         return database
 
     def _prepare(self, migrations: Sequence[Migration]) -> None:
         with self._mapped():
-            # Outside of transactions, where SQLite wants it. Other processes wait for no writer while they read.
+            # SQLite requires this outside of transactions. With it, readers do not wait for writers.
             raw = self._writing.raw_connection()
             try:
                 mode = raw.cursor().execute("PRAGMA journal_mode").fetchone()[0]
@@ -106,8 +106,8 @@ class SqliteDatabase:
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that holds the write lock; durable when the block has ended without an error."""
-        # SQLite goes on with a file that was deleted or replaced, as if nothing had happened; what is written there is
-        # lost, and whoever opens the path anew leads next to us.
+        # SQLite keeps using a file that was deleted or replaced as if nothing had happened. Its writes are lost, and a
+        # process that opens the path anew would lead beside us.
         if _identity(self._path) != self._file:
             raise StoreBrokenError(
                 f"{self.where} was deleted or replaced while it was open; "
@@ -118,7 +118,7 @@ class SqliteDatabase:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees all that was durable when it began."""
+        """A transaction that sees everything that was durable when it began."""
         with self._mapped(), self._reading.begin() as connection:
             yield connection
 
@@ -126,13 +126,13 @@ class SqliteDatabase:
         self._reading.dispose()
         self._writing.dispose()
 
-    # Nodes are on one host, where leases go by the observers' own clocks, and a file tells nobody anything.
+    # Nodes are on one host, leases are timed by the observers' own clocks, and a file reports no changes.
 
     def look(self, connection: Connection, cluster_id: str) -> tuple[Leadership, bool]:
         return read_leadership(connection, cluster_id), False
 
     def lock(self, connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
-        row = rows.read_leadership(_driver_of(connection), cluster_id)  # the whole database is locked already
+        row = rows.read_leadership(_driver_of(connection), cluster_id)  # the whole database is already locked
         return row, Epoch(row.epoch + 1)
 
     def value(self, connection: Connection, cluster_id: str, path: str) -> Stored | None:
@@ -153,7 +153,7 @@ class SqliteDatabase:
             yield
         except DBAPIError as error:
             raise self._error(error.orig) from error
-        except sqlite3.Error as error:  # of a connection that is being made, which SQLAlchemy passes on as it is
+        except sqlite3.Error as error:  # raised while connecting; SQLAlchemy does not wrap it
             raise self._error(error) from error
         except PoolTimeoutError as error:
             raise StoreUnavailableError(f"{self.where} is busy; it may work later ({error})") from error
@@ -163,7 +163,7 @@ class SqliteDatabase:
     def _error(self, error: BaseException | None) -> StoreError:
         # Extended codes carry the general one in their lowest byte.
         extended = getattr(error, "sqlite_errorcode", 0)
-        # No room for the shared memory beside the file is a full disk too, though SQLite does not call it so.
+        # Without space for the shared memory beside the file the disk is full too, though SQLite reports something else.
         code = sqlite3.SQLITE_FULL if extended == sqlite3.SQLITE_IOERR_SHMSIZE else extended & 0xFF
         if code in _BUSY:
             return StoreUnavailableError(f"{self.where} is locked by another process; it may work later ({error})")
@@ -188,7 +188,7 @@ class SqliteDatabase:
         @event.listens_for(engine, "connect")
         def connected(connection: sqlite3.Connection, _: Any) -> None:
             cursor = connection.cursor()
-            # With these an acknowledged write survives the loss of power; the second is for macOS.
+            # With these an acknowledged write survives a power loss; the second one is for macOS.
             cursor.execute("PRAGMA synchronous=FULL")
             cursor.execute("PRAGMA fullfsync=ON")
             cursor.close()
@@ -210,12 +210,14 @@ def _path_of(url: URL | str) -> Path:
     name = parse(url).database or ""
     if not name or name == ":memory:" or name.startswith("file:"):
         fix = "write sqlite:////absolute/path.db"
-        raise InvalidConfigError([Problem("names no plain file, and nothing else is durable", fix, field=FIELD)])
+        raise InvalidConfigError(
+            [Problem("does not name a regular file, and nothing else is durable", fix, field=FIELD)]
+        )
     return Path(name).absolute()
 
 
 def _create_private(path: Path) -> None:
-    """The file, empty, readable for its owner only; SQLite gives its log files the same mode. One that is there stays."""
+    """Make an empty file that only its owner can read; SQLite gives its log files the same mode. An existing file stays."""
     try:
         private_dir(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -228,11 +230,11 @@ def _create_private(path: Path) -> None:
         if path.is_file():
             return
         raise StoreBrokenError(
-            f"the database {path} is no file; set high-availability.sql.url to another path"
+            f"the database {path} is not a file; set high-availability.sql.url to another path"
         ) from None
     except OSError as error:
         raise StoreBrokenError(
-            f"the database {path} cannot be made ({error.strerror}); make its directory writable for this user, "
+            f"cannot create the database {path} ({error.strerror}); make its directory writable for this user, "
             "or set high-availability.sql.url to another path"
         ) from error
 
@@ -246,7 +248,8 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _patiently(action: Callable[[], None]) -> None:
-    """SQLite's own waiting does not cover the change to a write-ahead log, which two who open at once both want."""
+    """Retry while the file is busy. SQLite's own timeout does not cover the switch to a write-ahead log, for which two
+    processes may compete that open the file at once."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:

@@ -1,6 +1,6 @@
-"""The statements that each job needs several times, straight to SQLite.
+"""The statements that each job needs several times, sent straight to SQLite.
 
-What SQLAlchemy does around a statement costs many times the statement itself.
+The overhead of SQLAlchemy is many times the cost of the statement itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DELETE = "DELETE FROM firesteel_state WHERE cluster_id = ? AND path = ?"
 def read_leadership(connection: sqlite3.Connection, cluster_id: str) -> Leadership:
     row = connection.execute(_LEADERSHIP, (cluster_id,)).fetchone()
     if row is None:
-        raise sqlite3.DatabaseError(f"the row of cluster '{cluster_id}' is gone")
+        raise sqlite3.DatabaseError(f"the row of cluster '{cluster_id}' is missing")
     return Leadership(*row)
 
 
@@ -42,13 +42,13 @@ def read_value(connection: sqlite3.Connection, cluster_id: str, path: str) -> St
 
 
 def read_versions(connection: sqlite3.Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
-    """The versions of those paths that are there."""
+    """The versions of the existing paths."""
     found = ((path, connection.execute(_VERSION, (cluster_id, path)).fetchone()) for path in paths)
     return {path: row[0] for path, row in found if row is not None}
 
 
 def write_batch(connection: sqlite3.Connection, cluster_id: str, batch: Batch) -> None:
-    """Carry out what the batch has worked out."""
+    """Write the changes of the batch."""
     for path, change in batch.changes.items():
         match change:
             case Written(value, version):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads in threads of its own, next to the writer and never behind it."""
+    """Reads in its own threads, in parallel with the writer, and never waits for it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class Reader:
 
 
 class SqlStateStore:
-    """Reads see every write that was acknowledged before they began, by whichever process."""
+    """Reads see every write that was acknowledged before they began, by any process."""
 
     def __init__(self, cluster_id: str, reader: Reader, writer: GroupWriter) -> None:
         self._cluster_id = cluster_id

@@ -1,4 +1,4 @@
-"""Reading and writing rows: all statements there are, made once."""
+"""Reading and writing rows: all statements, built once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.ha.sql.batch import Batch, Leadership, Written
 from firesteel.ha.sql.schema import leadership, state
 
 _AT_A_TIME = 500
-"""Paths in one statement; databases limit their number."""
+"""The number of paths in one statement; databases limit it."""
 
 _OF_CLUSTER = state.c.cluster_id == bindparam("in_cluster")
 _AT_PATH = and_(_OF_CLUSTER, state.c.path == bindparam("at_path"))
@@ -42,7 +42,7 @@ def read_leadership(connection: Connection, cluster_id: str) -> Leadership:
 
 
 def read_versions(connection: Connection, cluster_id: str, paths: Collection[str]) -> dict[str, int]:
-    """The versions of those paths that are there."""
+    """The versions of the existing paths."""
     wanted = sorted(paths)
     found: dict[str, int] = {}
     for start in range(0, len(wanted), _AT_A_TIME):
@@ -68,12 +68,12 @@ def read_paths_below(connection: Connection, cluster_id: str, prefix: str) -> li
 
 
 def _below(cluster_id: str, prefix: str) -> ColumnElement[bool]:
-    after_slash = chr(ord("/") + 1)  # a range, which an index serves, where LIKE has wildcards in `_`
+    after_slash = chr(ord("/") + 1)  # a range can use an index, and LIKE treats `_` as a wildcard
     return and_(state.c.cluster_id == cluster_id, state.c.path > f"{prefix}/", state.c.path < f"{prefix}{after_slash}")
 
 
 def write_batch(connection: Connection, cluster_id: str, batch: Batch) -> None:
-    """Carry out what the batch has worked out."""
+    """Write the changes of the batch."""
     inserts: list[dict[str, Any]] = []
     updates: list[dict[str, Any]] = []
     deletes: list[dict[str, Any]] = []

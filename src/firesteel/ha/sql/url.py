@@ -1,4 +1,4 @@
-"""`high-availability.sql.url`. What it says is never repeated in a message: it may hold a password, also in the wrong place."""
+"""`high-availability.sql.url`. Messages never repeat the URL: it may hold a password, even in the wrong place."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from firesteel.errors import InvalidConfigError, Problem
 FIELD = "high-availability.sql.url"
 FIX = "write sqlite:////absolute/path.db or postgresql://user:password@host:5432/database"
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
-"""Schemes; the second is how some providers spell it, the third names the driver, of which we know one."""
+"""Accepted schemes. The second is the spelling of some providers; the third names the only driver that is supported."""
 
 
 def backend_of(url: URL | str) -> str:
-    """`sqlite` or `postgresql`; InvalidConfigError for everything else."""
+    """`sqlite` or `postgresql`. Raises InvalidConfigError for everything else."""
     scheme = url.drivername if isinstance(url, URL) else url.partition("://")[0]
     if not re.fullmatch(r"[a-z0-9_+]+", scheme) or scheme == url:
         raise invalid("is not a database URL")

@@ -1,4 +1,4 @@
-"""Group commit: one thread writes for all, and what has queued up meanwhile becomes durable in one go."""
+"""Group commit: one thread does all writes, and those that queued up meanwhile become durable in one transaction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Request(WriteRequest[Batch]):
     path: str | None
-    """The one that it reads or changes."""
+    """The path that it reads or changes."""
 
 
 class GroupWriter:
-    """Does requests in the order in which they were submitted. No error of one ends it.
+    """Carries out requests in the order in which they were submitted. No failed request ends it.
 
-    Other than GroupCommit it has a thread: a database blocks, and the next transaction need not wait for the event loop.
+    Unlike GroupCommit it has a thread: a database blocks, and the next transaction need not wait for the event loop.
     """
 
     def __init__(self, database: Database, cluster_id: str) -> None:
@@ -37,18 +37,18 @@ class GroupWriter:
         self._cluster_id = cluster_id
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        """Nothing comes into the queue behind the None that ends it."""
+        """Nothing is queued behind the None that ends the thread."""
         self._closed = False
-        # A daemon, because a process that is told to exit must not hang on a store that nobody closed.
+        # A daemon, because a process that is told to exit must not hang on a store that was not closed.
         self._thread = threading.Thread(target=self._work, name="ha-sql-writer", daemon=True)
         self._thread.start()
 
     async def submit(self, action: Callable[[Batch], T], path: str | None = None) -> T:
-        """The result of `action`, once it is durable.
+        """Return the result of `action` once it is durable.
 
         Args:
-            action: Works on the batch; what it raises is raised here, and must come before any change.
-            path: The one that it reads or changes.
+            action: Works on the batch; it must raise before it changes anything, and its errors are raised here.
+            path: The path that it reads or changes.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._lock:
@@ -58,7 +58,7 @@ class GroupWriter:
         return await future
 
     async def close(self) -> None:
-        """Finish what was submitted, then end."""
+        """Finish the submitted requests, then end."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -84,11 +84,11 @@ class GroupWriter:
         except (StoreBrokenError, StoreUnavailableError) as error:
             return [request.failed(error) for request in group]
         except Exception as error:
-            # One of the values is to blame, and nothing has been committed. Alone, it fails alone.
+            # One of the values is to blame, and nothing was committed. Done one by one, only that one fails.
             if len(group) > 1:
                 return [outcome for request in group for outcome in self._do([request])]
             if not isinstance(error, StoreError):
-                logger.exception("a write to %s failed in an unforeseen way", self._database.where)
+                logger.exception("a write to %s failed unexpectedly", self._database.where)
             return [group[0].failed(error)]
 
     def _commit(self, group: Sequence[_Request]) -> list[WriteOutcome]:
@@ -102,12 +102,12 @@ class GroupWriter:
 
 
 def _deliver(outcomes: Sequence[WriteOutcome]) -> None:
-    """Hand results over to the event loops of the callers, waking each loop once."""
+    """Deliver results to the event loops of the callers, waking each loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WriteOutcome]] = {}
     for outcome in outcomes:
         by_loop.setdefault(outcome.future.get_loop(), []).append(outcome)
     for loop, its in by_loop.items():
         try:
             loop.call_soon_threadsafe(resolve, its)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so nothing waits any more
             pass

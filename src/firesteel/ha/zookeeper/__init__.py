@@ -1,1 +1,1 @@
-"""High availability of type `zookeeper`: leadership and state in an ensemble, large values in files that all nodes reach."""
+"""High availability of type `zookeeper`: leadership and state in an ensemble, large values in shared files."""

@@ -32,7 +32,7 @@ from firesteel.ha.zookeeper.writer import FencedWriter, first_error
 logger = logging.getLogger(__name__)
 
 LARGEST_INLINE = 512 * 1024
-"""Bytes of a record in ZooKeeper itself. Servers refuse requests of a megabyte."""
+"""The largest record in ZooKeeper itself, in bytes. Servers refuse requests of a megabyte."""
 
 
 class ZooKeeperHighAvailabilityServices:
@@ -51,15 +51,15 @@ class ZooKeeperHighAvailabilityServices:
     async def open(
         options: ZooKeeperOptions, hosts: str, *, cluster_id: str, storage_dir: str | None
     ) -> ZooKeeperHighAvailabilityServices:
-        """Connect, and make the cluster's nodes if there are none.
+        """Connect, and make the cluster's nodes if they do not exist.
 
         Raises:
             InvalidConfigError: An option is missing or wrong.
             StoreUnavailableError: No server answered.
-            StoreBrokenError: The servers refuse us, or what is there is no cluster that we can use.
+            StoreBrokenError: The servers refuse us, or the existing nodes are not a cluster that we can use.
         """
         layout = Layout.of(options.path_root, cluster_id)
-        # What is wrong with it is said before anything is waited for.
+        # Errors in the options are reported before anything is waited for.
         await asyncio.to_thread(open_files, storage_dir, cluster_id, "")
         session = Session(options, hosts)
         try:
@@ -87,7 +87,7 @@ class ZooKeeperHighAvailabilityServices:
         return driver
 
     async def collect_orphans(self, epoch: Epoch) -> int:
-        """Delete the files of large values that no node points to. For the leader, which does it by itself now and then."""
+        """Delete orphaned files of large values. Only the leader may call this; it does so regularly by itself."""
         return await self._values.collect(epoch, self._store.records)
 
     def _leads(self) -> bool:
@@ -103,7 +103,7 @@ class ZooKeeperHighAvailabilityServices:
 
 
 async def _ensure_cluster(session: Session, layout: Layout, acl: list[Any]) -> str:
-    """The cluster's name for good, which is made with its nodes, all or none."""
+    """The permanent name of the cluster, which is made with its nodes in one transaction."""
     while True:
         try:
             raw, _ = await session.read(Sync("/"), GetData(layout.cluster, None))
@@ -127,11 +127,11 @@ async def _ensure_cluster(session: Session, layout: Layout, acl: list[Any]) -> s
 
 
 async def _check_protected(session: Session, layout: Layout) -> None:
-    """Nodes that somebody made open, before us or on purpose, stay open; then credentials are for nothing (S31)."""
+    """Refuse nodes that were made with an open ACL, which would make credentials useless (S31)."""
     for node in (layout.cluster, layout.epoch, layout.leader, layout.election, layout.state):
         acl, _ = await session.read(GetACL(node))
         if any(entry.id.scheme == "world" for entry in acl):
             raise StoreBrokenError(
-                f"{session.where}: the node {node} is open to everybody, though high-availability.zookeeper.client.acl is "
-                f"`creator`; delete it, or give it an ACL for the user of {CREDENTIALS} only"
+                f"{session.where}: the node {node} is open to everyone, but high-availability.zookeeper.client.acl is "
+                f"`creator`; delete it, or give it an ACL for only the user of {CREDENTIALS}"
             )

@@ -1,4 +1,4 @@
-"""kazoo, as the session uses it. Whatever reaches past its public interface stands here, and nowhere else."""
+"""kazoo, as the session uses it. This is the only module that goes past its public interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from firesteel.ha.zookeeper.tls import connect, tls_context
 
 
 def _error_of(code: int, name: str) -> type[Exception]:
-    """The exception for an answer of the servers. kazoo ends its connection for good when it has none for a code."""
+    """The exception for an error code of the servers. kazoo ends its connection for good on a code that it does not know."""
     found: type[Exception] = EXCEPTIONS.setdefault(code, type(name, (ZookeeperError,), {"code": code}))
     return found
 
@@ -39,15 +39,15 @@ def _error_of(code: int, name: str) -> type[Exception]:
 RequestTimeoutError = _error_of(-122, "RequestTimeoutError")
 """The server gave up waiting for its ensemble."""
 SaslRequiredError = _error_of(-124, "SaslRequiredError")
-"""The servers serve nobody who did not authenticate by SASL."""
+"""The servers only serve clients that authenticate with SASL."""
 QuotaExceededError = _error_of(-125, "QuotaExceededError")
 """An operator's limit on the number or size of nodes."""
 ThrottledError = _error_of(-127, "ThrottledError")
-"""The server has too much to do."""
+"""The server is overloaded."""
 
 
 class Reply(Protocol):
-    """Who is told how a request went, in kazoo's own thread."""
+    """Receives the outcome of a request, in kazoo's own thread."""
 
     def set(self, value: Any = None) -> None: ...
 
@@ -55,9 +55,9 @@ class Reply(Protocol):
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with less patience for a host that does not even accept a connection.
+    """kazoo's threads, with a shorter timeout for a host that does not even accept a connection.
 
-    kazoo would wait for a whole session timeout, by when the session is over, though the other servers are well.
+    kazoo would wait for a whole session timeout, by which time the session is over although other servers work.
     """
 
     def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
@@ -68,7 +68,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Which of them can be read from and written to. kazoo asks several times for each request, and its own way makes and
+        """The sockets that are ready. kazoo calls this several times for each request, and its own implementation makes and
         closes an epoll object each time."""
         if timeout is not None and timeout < 0:
             raise ValueError("timeout must be non-negative")
@@ -79,7 +79,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         for fd, events in wanted.items():
             poll.register(fd, events)
         ready = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
-        # A connection that is broken is ready for both, which will tell.
+        # A broken connection is ready for both, and using it raises the error.
         readable = [file for file in rlist if ready.get(file.fileno(), 0) & ~select.POLLOUT]
         return readable, [file for file in wlist if ready.get(file.fileno(), 0) & ~select.POLLIN], []
 
@@ -121,44 +121,44 @@ def acl_of(options: ZooKeeperOptions) -> list[Any]:
 
 
 def send(client: Any, request: Any, reply: Reply) -> None:
-    """Queue a request. kazoo's own methods end here too, by way of two more threads and a condition for each request.
+    """Queue a request. kazoo's own methods do the same, but with two more threads and a condition for each request.
 
-    Blocks when a few hundred requests are queued and not sent: kazoo wakes its thread with a byte in a socket for each.
+    Blocks when a few hundred unsent requests are queued: kazoo wakes its thread with a byte in a socket for each.
     """
     client._call(request, reply)
 
 
 def tell_timeout(client: Any, tell: Callable[[float], None]) -> None:
-    """Have `tell` called, in kazoo's thread, with each session timeout that a server has granted, in seconds."""
+    """Call `tell`, in kazoo's thread, with each session timeout that a server has granted, in seconds."""
     connection = client._connection
     original = connection._connect
 
     def connect_and_tell(*args: Any) -> Any:
         read_timeout, connect_timeout = original(*args)
-        tell(read_timeout * 3 / 2 / 1000)  # kazoo keeps no more of it than that
+        tell(read_timeout * 3 / 2 / 1000)  # kazoo only keeps this value
         return read_timeout, connect_timeout
 
     connection._connect = connect_and_tell
 
 
 def break_connection(client: Any) -> None:
-    """Have kazoo connect anew, to another server if there is one; the session goes on."""
+    """Make kazoo reconnect, to another server if there is one; the session continues."""
     connected = client._connection._socket
     if connected is not None:
         with contextlib.suppress(OSError):
-            # Not the method of a TLS socket: it would drop the decryption first, and kazoo, reading at this very moment,
-            # would take what is still in the buffer for an answer.
+            # Not the method of a TLS socket: it would drop the decryption first, and kazoo, if it reads at this moment, would
+            # take encrypted bytes in the buffer for an answer.
             socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
 def has_ended(client: Any) -> bool:
-    """Whether kazoo's thread, which has been started, works no more."""
+    """Whether kazoo's thread, which was started, has ended."""
     ended: bool = client._connection.connection_stopped.is_set()
     return ended
 
 
 class MultiRead(namedtuple("MultiRead", "operations")):
-    """Many GetData in one request: twenty times as fast as one by one. Servers know it from ZooKeeper 3.6 on."""
+    """Many GetData in one request, which is twenty times as fast as one by one. Servers support it since ZooKeeper 3.6."""
 
     type = 22  # a namedtuple with a type, as kazoo's own requests are
 

@@ -1,11 +1,11 @@
 """Leader election by a latch: ephemeral sequential nodes, of which the first one leads.
 
-Each contender watches the one before it only, so that a leader which goes wakes one of them and not all. To lead, the first
-one adds one to the epoch, in a transaction with a check that its own node is there still.
+Each contender only watches the one before it, so that the end of a leader wakes one of them and not all. To lead, the first
+one increments the epoch, in a transaction with a check that its own node still exists.
 
-The ensemble takes a leader for dead when its session has run out. A contender of the same host knows sooner that its process
-has ended. It then deletes the node of the dead one, and the next in the queue leads at once. What the dead one may still have
-on its way to the ensemble is refused, since each write checks the epoch.
+The ensemble considers a leader dead when its session has expired. A contender on the same host knows earlier that its
+process has ended. It then deletes the node of the dead leader, and the next in the queue leads at once. Writes of the dead
+leader that are still on their way are refused, since each write checks the epoch.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _ANY = -1
 _AGAIN = Backoff(0.05, 2.0)
 _LEAVE_SECONDS = 3.0
 _STAND_BACK_SECONDS = 0.1
-"""Between two looks whether somebody has come in whose favour we stood back."""
+"""Seconds between two checks whether another contender has come after we resigned."""
 COLLECT_FIRST_SECONDS = 60.0
-"""Not at once: a new leader has other things to do."""
+"""Seconds until the first collection: a new leader has other things to do."""
 COLLECT_SECONDS = 1800.0
 
 
@@ -63,7 +63,7 @@ class _Latch:
     name: str
     path: str
     generation: int
-    """Of the session that it lives and dies with."""
+    """The generation of the session that the node belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class LatchTerm:
 class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
     """One contender.
 
-    A leader trusts its leadership until its session might be over (`Session.trusted_until`), which is before the ensemble
-    ends it and with it the latch. A connection that comes back before that changes nothing; one that does not costs
-    leadership at that moment, though the session may go on: then the contender goes to the end of the queue.
+    A leader trusts its leadership until its session might have expired (`Session.trusted_until`), which is before the
+    ensemble ends the session and with it the latch. If the connection comes back before that, nothing changes. Otherwise
+    leadership is lost at that moment even if the session continues, and the contender goes to the end of the queue.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
         self._layout = layout
         self._acl = acl
         self._name = f"latch-{uuid.uuid4().hex}-"
-        """How the names of all nodes of this contender begin, so that one whose making got no answer is found."""
+        """The prefix of the names of this contender's nodes, by which a node is found whose creation got no answer."""
         self._latches = LeadershipChanges()
-        """Of our own node, the one before it, the connection, and the processes of this host that are before us."""
+        """Wakes on changes of our own node, the one before it, the connection, and processes of this host before us."""
         self._here: ProcessPlace | None = None
-        # Always the same ones, which kazoo then keeps once for each node, however often it is watched.
+        # Always the same objects, so that kazoo keeps each once for a node, however often it is watched.
         self._latch_watcher = session.on_loop(self._latches.tell)
         self._leader_watcher = session.on_loop(self._changes.tell)
 
@@ -109,7 +109,7 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
 
     @property
     def leads(self) -> bool:
-        """Whether it is certain that this contender leads, by whichever epoch."""
+        """Whether it is certain that this contender leads, with any epoch."""
         return self._leading is not None and self._trusts(self._leading)
 
     async def _publish(self, term: LatchTerm, address: str) -> None:
@@ -127,14 +127,14 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                 return
             case (0 | 1, BadVersionError() | NoNodeError()):
                 raise FencingError(
-                    f"the address of contender '{self._contender}' was refused: it does not lead as {term.epoch} any more"
+                    f"the address of contender '{self._contender}' was refused: it no longer leads as epoch {term.epoch}"
                 )
             case (_, error):
                 raise self._broken(error)
 
     async def _leader(self) -> LeaderInformation | None:
         layout = self._layout
-        # Only for those who wait: who asks once leaves no watch behind.
+        # Only for callers that wait: a single query leaves no watch behind.
         watcher = self._leader_watcher if self._changes.started else None
         try:
             _, epoch, leader, latches = await self._session.read_all(
@@ -166,13 +166,11 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._leave()
         except (TimeoutError, StoreError) as error:
-            logger.warning(
-                "contender '%s' could not leave the election, and goes on trying: %r", self._contender, error
-            )
+            logger.warning("contender '%s' could not leave the election and keeps trying: %r", self._contender, error)
             self._session.in_background(self._leave_at_last(), f"leaving of {self._contender}")
 
     async def _leave_at_last(self) -> None:
-        """Else its node would be the first in the queue for as long as the session lives, and nobody would lead."""
+        """Delete the node eventually: otherwise it would stay first in the queue with the session, and nobody would lead."""
         generation = self._session.generation
         for delay in _AGAIN.delays():
             await asyncio.sleep(delay)
@@ -187,7 +185,7 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._leave()
         except (TimeoutError, *IN_PASSING) as error:
-            # It leaves again before it contends again, and nobody is kept waiting for longer than that.
+            # It tries to leave once more before it contends again, so others wait no longer than that.
             logger.warning("contender '%s' could not leave the queue yet: %r", self._contender, error)
 
     # -- the queue ----------------------------------------------------------------------------------------------------
@@ -203,16 +201,16 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                     await asyncio.sleep(_STAND_BACK_SECONDS)
                 latch = await self._enter()
                 epoch = await self._wait_for_turn(latch)
-                # Paused for long meanwhile? Then it may be lost again already; contend for the next one.
+                # After a long pause it may be lost already; contend for the next one.
                 if epoch is not None and self._trusts(term := LatchTerm(epoch, latch)):
                     return term
                 delays = _AGAIN.delays()
             except IN_PASSING as error:
-                logger.warning("contender '%s' tries again to contend: %s", self._contender, error)
+                logger.warning("contender '%s' cannot contend and keeps trying: %s", self._contender, error)
                 await asyncio.sleep(next(delays))
 
     async def _others_came(self) -> bool:
-        """Whether somebody waits, who comes before us then, or has led since we gave way."""
+        """Whether another contender waits, who is before us then, or has led since we resigned."""
         try:
             _, (_, stat) = await self._session.read_all(Sync(self._layout.cluster), GetData(self._layout.epoch, None))
         except NoNodeError as error:
@@ -220,7 +218,7 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
         return not self._resignation.stands_back(Epoch(stat.version)) or await self.others_wait()
 
     async def _enter(self) -> _Latch:
-        """To the end of the queue."""
+        """Join the end of the queue."""
         await self._leave()
         if self._here is None:
             self._here = await asyncio.to_thread(ProcessPlace.here)
@@ -236,7 +234,7 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
         return _Latch(path.rpartition("/")[2], path, generation)
 
     async def _leave(self) -> None:
-        """Delete the nodes of this contender, also such as it knows nothing of."""
+        """Delete the nodes of this contender, including ones that it does not know of."""
         try:
             names = await self._session.read(Sync(self._layout.cluster), GetChildren(self._layout.election, None))
         except NoNodeError as error:
@@ -247,7 +245,7 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                     await self._session.request(Delete(f"{self._layout.election}/{name}", _ANY))
 
     async def _wait_for_turn(self, latch: _Latch) -> Epoch | None:
-        """The new epoch, once the latch is the first; None when it is gone."""
+        """Wait until the latch is first, and return the new epoch; None when the latch is gone."""
         async with Neighbours(self._latches.tell) as neighbours:
             while True:
                 mark = self._latches.mark
@@ -264,9 +262,9 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                     await self._latches.after(mark)
 
     async def _bury(self, names: Sequence[str], neighbours: Neighbours) -> bool:
-        """Delete the nodes of those among `names` whose processes were of this host and have ended; whether there were any.
+        """Delete the nodes among `names` whose processes ran on this host and have ended; True if there were any.
 
-        The others of this host are watched from here on.
+        The other processes of this host are watched from now on.
         """
         assert self._here is not None
         buried = False
@@ -278,22 +276,22 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                     neighbours.meet(name, _place_in(data), self._here.namespace)
                 if (gone := neighbours.gone(name)) is not None:
                     await self._session.request(Delete(node, _ANY))
-                    logger.info("process %d, which was before contender '%s', has ended", gone.pid, self._contender)
+                    logger.info("process %d, which was ahead of contender '%s', has ended", gone.pid, self._contender)
                     buried = True
             except NoNodeError:
-                buried = True  # it has just left, or another neighbour was faster
+                buried = True  # it has just left, or another process of this host was faster
         return buried
 
     async def _watch(self, node: str) -> bool:
-        """Be woken when a node changes or goes; False when it is gone already."""
+        """Watch a node for changes and deletion; False when it is already gone."""
         try:
             await self._session.read(GetData(node, self._latch_watcher))
-        except NoNodeError:  # other than for a node that is asked whether it exists, this leaves no watch behind
+        except NoNodeError:  # unlike `exists`, this leaves no watch behind
             return False
         return True
 
     async def _take(self, latch: _Latch) -> Epoch | None:
-        """One more epoch; None when somebody else took it, or the latch is gone."""
+        """Increment the epoch; None when another contender did, or the latch is gone."""
         try:
             _, stat = await self._session.read(Sync(self._layout.cluster), GetData(self._layout.epoch, None))
         except NoNodeError as gone:
@@ -321,31 +319,31 @@ class ZooKeeperLeaderElectionDriver(Contender[LatchTerm]):
                 return "its session expired"
             left = self._session.trusted_until - time.monotonic()
             if left <= 0:
-                return f"it heard nothing of {self._session.where} for two thirds of its session timeout"
+                return f"it heard nothing from {self._session.where} for two thirds of its session timeout"
             mark = self._latches.mark
             try:
                 async with asyncio.timeout(left):
-                    # Without a connection there is no watch; when it is back, or breaks, we are woken.
+                    # Without a connection there is no watch; we wake up when it is back or breaks.
                     if self._session.connected and not await self._watch(latch.path):
                         return "its node in the election is gone"
                     await self._latches.after(mark)
             except TimeoutError:
                 pass
             except StoreUnavailableError as error:
-                logger.warning("contender '%s' is in doubt whether it leads: %s", self._contender, error)
+                logger.warning("contender '%s' is not certain that it still leads: %s", self._contender, error)
                 await asyncio.sleep(min(left, 0.05))
 
     def _broken(self, error: BaseException) -> StoreError:
         if isinstance(error, NoNodeError):
             return StoreBrokenError(
-                f"{self._session.where}: nodes of {self._layout.cluster} were deleted; stop every node of the cluster, "
-                "restore them or delete all of it, and start again"
+                f"{self._session.where}: znodes of {self._layout.cluster} were deleted; stop all nodes of the cluster, "
+                "restore the znodes or delete all of them, and start again"
             )
         return translated(error, self._session.where)
 
 
 def _place_in(data: bytes) -> ProcessPlace | None:
-    """Who made a node, as far as the node says it; those of earlier versions do not."""
+    """The process that made a node, if the node says so; nodes of earlier versions do not."""
     try:
         about = json.loads(data)
         return ProcessPlace(str(about["namespace"]), int(about["pid"]), str(about["started"]))

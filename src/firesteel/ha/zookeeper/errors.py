@@ -1,4 +1,4 @@
-"""What ZooKeeper's errors mean to us."""
+"""The meaning of ZooKeeper's errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firesteel.errors import StoreBrokenError, StoreError, StoreFailingError, St
 from firesteel.ha.zookeeper import client
 
 ABOUT_A_NODE = (kazoo.NoNodeError, kazoo.NodeExistsError, kazoo.BadVersionError, kazoo.NotEmptyError)
-"""Answers that say something of the node that was asked about; what, only the caller knows."""
+"""Errors about the requested node, whose meaning only the caller knows."""
 
 _IN_PASSING = (
     kazoo.ConnectionLoss,
@@ -30,7 +30,7 @@ CREDENTIALS = "high-availability.zookeeper.client.auth or sasl.*"
 
 
 def translated(error: BaseException, where: str) -> StoreError:
-    """The error to raise in the place of one of kazoo's that is not about a node.
+    """The error to raise in place of an error of kazoo that is not about a node.
 
     Args:
         where: `ZooKeeper at host:port`.
@@ -40,20 +40,20 @@ def translated(error: BaseException, where: str) -> StoreError:
         return error
     if isinstance(error, _IN_PASSING):
         return StoreUnavailableError(
-            f"{where} gave no answer ({said}); what was asked of it may or may not have happened, and may work later"
+            f"{where} did not answer ({said}); the request may or may not have been carried out; try again later"
         )
     if isinstance(error, _UNAUTHENTICATED):
         return StoreBrokenError(f"{where} refused our credentials ({said}); correct {CREDENTIALS}")
     if isinstance(error, _FORBIDDEN):
         return StoreBrokenError(
-            f"{where} does not let us use the cluster's nodes ({said}); set {CREDENTIALS} to the credentials that they were "
-            "made with, or have their ACL changed"
+            f"{where} denies access to the cluster's nodes ({said}); set {CREDENTIALS} to the credentials that they were "
+            "made with, or change their ACL"
         )
     if isinstance(error, client.QuotaExceededError):
-        return StoreFailingError(f"{where} has a quota, and it is used up ({said}); raise it")
+        return StoreFailingError(f"{where} reports that a quota is used up ({said}); raise the quota")
     if isinstance(error, kazoo.ZookeeperError):
-        return StoreBrokenError(f"{where} answered in an unforeseen way ({said}); look at its log")
+        return StoreBrokenError(f"{where} gave an unexpected answer ({said}); check its log")
     return StoreUnavailableError(
-        f"the connection to {where} failed in an unforeseen way ({said}); what was asked of it may or may not have "
-        "happened, and may work later"
+        f"the connection to {where} failed unexpectedly ({said}); the request may or may not have been carried out; "
+        "try again later"
     )

@@ -1,12 +1,12 @@
-"""Which node holds what.
+"""The layout of the nodes.
 
-    <path.root>/<cluster id>          what the cluster is: the version of this layout, and its name for good
-                /epoch                its data version is the newest epoch: a bump is a write, and a check is the fence
+    <path.root>/<cluster id>          the version of this layout, and the permanent name of the cluster
+                /epoch                its data version is the newest epoch: a write increments it, and a check is the fence
                 /leader               the address of the leader, with its epoch
                 /election/latch-…     the contenders, ephemeral and sequential; the first one leads
                 /state/<a>/<b>:<c>    the value of `a/b/c`; `state/+/a` is that of `a`
 
-The segments behind the first are one node's name, so that one request lists all that is below a prefix.
+All segments after the first form the name of one node, so that one request lists everything below a prefix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Layout:
         if not re.fullmatch(r"(/[^/\x00-\x1f\x7f-\x9f]+)*/?", root) or re.search(r"/\.{1,2}(/|\Z)", root) or not root:
             fix = "write an absolute path without `.` and `..`, such as /firesteel"
             field = "high-availability.zookeeper.path.root"
-            raise InvalidConfigError([Problem(f"'{root}' is not a path of ZooKeeper", fix, field=field)])
+            raise InvalidConfigError([Problem(f"'{root}' is not a ZooKeeper path", fix, field=field)])
         if not cluster_id:
             raise InvalidConfigError([Problem("is empty", "name the cluster", field="high-availability.cluster-id")])
         name = quote(cluster_id, safe="")
@@ -71,12 +71,12 @@ class Layout:
         return f"{self.state}/{_split(path)[0]}"
 
     def below(self, prefix: str) -> tuple[str, str]:
-        """The directory with all that is below a prefix, and how the names there begin."""
+        """The directory of the nodes below a prefix, and the prefix of their names."""
         first, slash, rest = prefix.partition("/")
         return f"{self.state}/{first}", f"{rest.replace('/', _JOINT)}{_JOINT}" if slash else ""
 
     def path(self, directory: str, name: str) -> str | None:
-        """Which path a node in a directory is for; None when it is no node of ours."""
+        """The path that a node in a directory stands for; None when it is not ours."""
         first = directory.rpartition("/")[2]
         path = name if first == _TOP else f"{first}/{name.replace(_JOINT, '/')}"
         try:
@@ -92,7 +92,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def in_order(latches: list[str]) -> list[str]:
-    """The contenders' nodes as they came. Others, which somebody put there by hand, do not count."""
+    """The contenders' nodes in the order of their creation. Nodes that were made by hand do not count."""
     return sorted((name for name in latches if _LATCH.fullmatch(name)), key=lambda name: name[-10:])
 
 
@@ -101,16 +101,16 @@ def encode_cluster(instance: str) -> bytes:
 
 
 def decode_cluster(layout: Layout, raw: bytes) -> str:
-    """The cluster's name for good."""
+    """The permanent name of the cluster."""
     data = _json(raw)
     if not isinstance(data.get("format"), int) or not isinstance(data.get("instance"), str):
         raise StoreBrokenError(
-            f"the node {layout.cluster} is not that of a cluster of ours; set high-availability.cluster-id or "
-            "high-availability.zookeeper.path.root to another one"
+            f"the node {layout.cluster} is not a Firesteel cluster; set another high-availability.cluster-id or "
+            "high-availability.zookeeper.path.root"
         )
     if data["format"] > FORMAT:
         raise StoreBrokenError(
-            f"the cluster at {layout.cluster} is of format {data['format']}; this Firesteel knows {FORMAT}: run the newer one"
+            f"the cluster at {layout.cluster} has format {data['format']}, but this Firesteel knows {FORMAT}; run the newer one"
         )
     instance: str = data["instance"]
     return instance
@@ -118,7 +118,7 @@ def decode_cluster(layout: Layout, raw: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EpochHolder:
-    """What the epoch's node says of who was granted it."""
+    """The content of the epoch's node: who was granted the epoch."""
 
     latch: str
     contender: str
@@ -134,7 +134,7 @@ class EpochHolder:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the leader's node says."""
+    """The content of the leader's node."""
 
     epoch: int
     address: str
@@ -151,7 +151,7 @@ class Published:
 
 
 def _json(raw: bytes) -> dict[str, Any]:
-    """The object in a node; an empty one when there is none, which is how a node begins, or when somebody damaged it."""
+    """The JSON object in a node; an empty one for a new or damaged node."""
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError):

@@ -1,43 +1,43 @@
-"""What a client knows of the life of its session. Pure: times are given, of one monotonic clock."""
+"""What a client knows about the life of its session. Pure: all times are passed in, from one monotonic clock."""
 
 from __future__ import annotations
 
 TRUSTED = 2 / 3
-"""Of the session timeout: for how long after a proof of life the session is not over, whatever happens.
+"""The part of the session timeout for which a session certainly lives after a proof of life.
 
-A server that is no leader tells the leader of its clients' signs of life every half tick, and a timeout is two ticks or more:
-so the leader ends a session no earlier than three quarters of the timeout after any of them, if they come one after the
-other. The rest is for clocks.
+A server that is not the ensemble's leader reports its clients' signs of life to the leader every half tick, and a timeout is
+at least two ticks. So the leader ends a session no earlier than three quarters of the timeout after any of them, if they come
+regularly. The rest allows for clocks.
 """
 _NEVER = float("-inf")
 
 
 class SignsOfLife:
-    """Of a session and of the server that it is with. `timeout` is the session's, as granted."""
+    """The signs of life of a session and its server. `timeout` is the granted session timeout."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._let_in = _NEVER
         self._heard = _NEVER
         self._asked = _NEVER
-        """The last request that proves something was sent then."""
+        """When the last request that proves something was sent."""
         self._one_after_the_other = _NEVER
-        """Signs of life have come like that from then on."""
+        """Since when signs of life have come regularly."""
         self._proven = _NEVER
 
     def let_in(self, at: float) -> None:
-        """A server has taken the session, which it has asked the leader of the ensemble for."""
+        """A server has accepted the session, after asking the leader of the ensemble."""
         self._let_in, self._one_after_the_other = at, _NEVER
 
     def heard(self, at: float) -> None:
-        """The server has answered something, whatever it was."""
+        """The server has sent any answer."""
         self._heard = max(self._heard, at)
 
     def proved(self, asked: float) -> None:
-        """The leader of the ensemble has had to do with a request of ours, which was sent at `asked`.
+        """The leader of the ensemble has processed a request of ours, which was sent at `asked`.
 
-        After a silence, such as a pause of this process, the server may not yet have told the leader, which counts from the
-        last sign before. That is certain when another proof follows after half a tick.
+        After a silence, such as a pause of this process, the server may not have told the leader yet, which then still counts
+        from the last sign before it. It certainly has when another proof follows after half a tick.
         """
         if asked - max(self._asked, self._let_in) > self.timeout / 3:
             self._one_after_the_other = asked
@@ -47,21 +47,21 @@ class SignsOfLife:
 
     @property
     def trusted_until(self) -> float:
-        """The session has surely not expired by then, if we had not been told so by now."""
+        """The time until which the session has certainly not expired, unless its expiry was reported already."""
         return self._proven + self.timeout * TRUSTED
 
     def due_in(self, now: float) -> float:
-        """Seconds until it is time to ask for a proof; none when it is."""
+        """Seconds until the next proof should be requested; 0 if it is due."""
         return max(0.0, self._asked + self.timeout / 6 - now)
 
     @property
     def patience(self) -> float:
-        """Seconds for which a proof is waited for."""
+        """Seconds to wait for a proof."""
         return self.timeout / 3
 
     def is_silent(self, now: float) -> bool:
-        """Whether the server has said nothing for so long that another one is worth a try.
+        """Whether the server has been silent for so long that another one should be tried.
 
-        Large answers may be on their way before that which we wait for.
+        Large answers may arrive before the one that we wait for.
         """
         return now - max(self._let_in, self._heard) >= self.patience

@@ -1,4 +1,4 @@
-"""Opening the backend `zookeeper`: what the configuration says, checked before anything is connected to."""
+"""Opening the backend `zookeeper`: the configuration is checked before any connection is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firesteel.errors import InvalidConfigError, Problem
 from firesteel.ha.zookeeper.tls import tls_context
 from firesteel.ip_addresses import is_loopback
 
-if TYPE_CHECKING:  # it imports kazoo, which need not be installed
+if TYPE_CHECKING:  # it imports kazoo, which may not be installed
     from firesteel.ha.zookeeper.backend import ZooKeeperHighAvailabilityServices
 
 _PREFIX = "high-availability.zookeeper"
@@ -21,9 +21,9 @@ _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 
 
 async def open_zookeeper(configuration: Configuration) -> ZooKeeperHighAvailabilityServices:
-    """The open backend; the caller closes it. Raises like ZooKeeperHighAvailabilityServices.open."""
+    """Open the backend; the caller closes it. Raises like ZooKeeperHighAvailabilityServices.open."""
     options = configuration.zookeeper
-    # In a thread: it looks at files.
+    # In a thread, as it reads files.
     if problems := await asyncio.to_thread(check, options, configuration.high_availability.storage_dir):
         raise InvalidConfigError(problems)
     from firesteel.ha.zookeeper.backend import ZooKeeperHighAvailabilityServices
@@ -37,18 +37,18 @@ async def open_zookeeper(configuration: Configuration) -> ZooKeeperHighAvailabil
 
 
 def check(options: ZooKeeperOptions, storage_dir: str | None) -> list[Problem]:
-    """All that is wrong with the options, as far as it can be told without a server."""
+    """All problems of the options that can be found without a server."""
     problems = [*_check_library(options), *_check_quorum(options), *_check_credentials(options), *_check_tls(options)]
     if not storage_dir:
         fix = "set it to a directory or a URL that every node of the cluster reaches"
         problems.append(
-            Problem("is not set, and values too large for ZooKeeper need it", fix, field="high-availability.storageDir")
+            Problem("is not set, but values too large for ZooKeeper need it", fix, field="high-availability.storageDir")
         )
     return problems
 
 
 def hosts_of(quorum: str) -> str:
-    """The ensemble as kazoo wants it: `host:port` and commas. ValueError when it is none."""
+    """The servers in kazoo's form: `host:port`, separated by commas. Raises ValueError."""
     hosts = []
     for text in quorum.split(","):
         found = _HOST.fullmatch(text.strip())
@@ -91,16 +91,16 @@ def _check_credentials(options: ZooKeeperOptions) -> list[Problem]:
     if sasl:
         for value, key in ((options.sasl_username, "username"), (options.sasl_password, "password")):
             if not value:
-                problems.append(Problem("is not set", "set it, or no sasl.mechanism", field=f"{_PREFIX}.sasl.{key}"))
+                problems.append(Problem("is not set", "set it, or unset sasl.mechanism", field=f"{_PREFIX}.sasl.{key}"))
     if options.acl is ZooKeeperAcl.CREATOR and not sasl and not options.auth:
         fix = f"set {_PREFIX}.client.auth or {_PREFIX}.sasl.mechanism"
         problems.append(Problem("`creator` needs credentials", fix, field=f"{_PREFIX}.client.acl"))
     if options.acl is ZooKeeperAcl.OPEN and not _is_loopback(options.quorum or ""):
-        # Everybody who reaches the ensemble would read the key with which nodes vouch for callers (S31).
+        # Anyone who can reach the ensemble could read the key with which nodes vouch for callers (S31).
         fix = f"set it to creator, with {_PREFIX}.client.auth or {_PREFIX}.sasl.mechanism"
         problems.append(
             Problem(
-                "`open` is for an ensemble on this machine, and others reach this one",
+                "`open` is only allowed for an ensemble on this machine, and this one can be reached from others",
                 fix,
                 field=f"{_PREFIX}.client.acl",
             )
@@ -109,7 +109,7 @@ def _check_credentials(options: ZooKeeperOptions) -> list[Problem]:
 
 
 def _is_loopback(quorum: str) -> bool:
-    """Whether only this machine reaches the servers; what cannot be read is told elsewhere."""
+    """Whether only this machine can reach the servers. Malformed addresses are reported elsewhere."""
     try:
         hosts = [host.rpartition(":")[0].strip("[]") for host in hosts_of(quorum).split(",")]
     except ValueError:
@@ -127,16 +127,14 @@ def _check_tls(options: ZooKeeperOptions) -> list[Problem]:
             fix = f"set {_PREFIX}.ssl.enabled to true"
             problems.append(Problem("is set, but TLS is not enabled", fix, field=f"{_PREFIX}.ssl.{key}"))
         elif not path.is_file():
-            problems.append(Problem(f"there is no file {path}", "name a PEM file", field=f"{_PREFIX}.ssl.{key}"))
+            problems.append(Problem(f"no such file: {path}", "name a PEM file", field=f"{_PREFIX}.ssl.{key}"))
     if (options.ssl_certificate is None) != (options.ssl_key is None):
         missing = "key" if options.ssl_key is None else "certificate"
-        problems.append(
-            Problem("is not set", "a certificate and its key go together", field=f"{_PREFIX}.ssl.{missing}")
-        )
+        problems.append(Problem("is not set", "set both the certificate and its key", field=f"{_PREFIX}.ssl.{missing}"))
     if not problems:
         try:
             tls_context(options)
         except OSError as error:
-            fix = "name PEM files of a certificate and its key, and the key's password in ssl.key-password"
+            fix = "name PEM files of a certificate and its key, and set the key's password in ssl.key-password"
             problems.append(Problem(f"cannot be used: {error.strerror or error}", fix, field=f"{_PREFIX}.ssl.*"))
     return problems

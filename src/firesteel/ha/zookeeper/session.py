@@ -1,6 +1,6 @@
-"""One session with the ensemble, for the event loop: requests that are pipelined, and how long the session surely lives.
+"""One session with the ensemble, for the event loop: pipelined requests, and the time for which the session certainly lives.
 
-kazoo works in threads of its own. What comes from there is handed to the event loop here, and in no other place.
+kazoo works in its own threads. Only this module hands its results to the event loop.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from firesteel.ha.zookeeper.life import SignsOfLife
 logger = logging.getLogger(__name__)
 
 WINDOW = 100
-"""Requests that kazoo has at a time: with some 270 that it cannot send it would block the event loop."""
+"""The number of requests in kazoo's queue: with some 270 unsent ones it would block the event loop."""
 _PROVES = (Sync, Transaction, Create, Delete)
-"""What the leader of the ensemble has to do with. A mere read is answered by a server that may be cut off from it."""
+"""Requests that the leader of the ensemble processes. A read is answered by a server that may be cut off from it."""
 _CLOSE_SECONDS = 5.0
 
 
 class _Reply:
-    """Where kazoo puts the answer to one request."""
+    """Receives kazoo's answer to one request."""
 
     __slots__ = ("began", "delivered", "future", "proves", "session")
 
@@ -69,15 +69,15 @@ class _Reply:
 class Session:
     """Belongs to the event loop that it was opened on.
 
-    A session that expired is followed by a new one; `generation` tells them apart. Nodes that are ephemeral live and die
-    with the one that made them.
+    An expired session is followed by a new one; `generation` tells them apart. Ephemeral nodes end with the session that
+    made them.
     """
 
     def __init__(self, options: ZooKeeperOptions, hosts: str) -> None:
         self.where = f"ZooKeeper at {hosts}"
         self.generation = 0
         self.requests = 0
-        """Sent so far."""
+        """The number of requests sent so far."""
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._hosts = hosts
@@ -88,7 +88,7 @@ class Session:
         self._listeners: set[Callable[[], None]] = set()
         self._broken: StoreError | None = None
         self._welcome = False
-        """The servers have taken our credentials, if we have any."""
+        """Whether the servers have accepted our credentials, if we have any."""
         self._closed = False
         self._starting: asyncio.Task[None] | None = None
         self._posted: deque[Callable[[], None]] = deque()
@@ -100,7 +100,7 @@ class Session:
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect. Raises StoreUnavailableError when no server answered, StoreBrokenError when they refuse us."""
+        """Connect. Raises StoreUnavailableError when no server answers, StoreBrokenError when they refuse us."""
         await asyncio.to_thread(self._start)
         self._tasks.start(self._keep_proving(), "prove")
         try:
@@ -108,12 +108,12 @@ class Session:
             self._welcome = True
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
-                f"{self.where} could not be reached within {self._options.connection_timeout:g} s; check that the servers "
-                f"of high-availability.zookeeper.quorum run, and the network ({error})"
+                f"{self.where} could not be reached within {self._options.connection_timeout:g} s; check the network, and that "
+                f"the servers of high-availability.zookeeper.quorum are running ({error})"
             ) from error
 
     async def close(self) -> None:
-        """End the session, and with it every ephemeral node of it."""
+        """End the session and with it all its ephemeral nodes."""
         if self._closed:
             return
         self._closed = True
@@ -123,7 +123,7 @@ class Session:
             await self._stop(self._client)
 
     async def _stop(self, client: Any) -> None:
-        """kazoo waits for an answer of the server, which may be stopped; we wait a little for kazoo, then leave it."""
+        """Stop kazoo, waiting only for a moment: it waits for an answer of the server, which may be suspended."""
         ended = asyncio.Event()
 
         def stop() -> None:
@@ -131,7 +131,7 @@ class Session:
                 client.stop()
                 client.close()
             except Exception as error:
-                logger.warning("the session with %s was not ended in order: %s", self.where, error)
+                logger.warning("the session with %s was not ended cleanly: %s", self.where, error)
             self._post(ended.set)
 
         threading.Thread(target=stop, name="zookeeper-stop", daemon=True).start()
@@ -150,7 +150,7 @@ class Session:
 
     @property
     def timeout(self) -> float:
-        """As the servers have granted it."""
+        """The session timeout that the servers have granted."""
         return self._signs.timeout
 
     @property
@@ -163,47 +163,47 @@ class Session:
 
     @property
     def trusted_until(self) -> float:
-        """The monotonic time until which this session has surely not expired, if it had not been told so by now."""
+        """The monotonic time until which this session has certainly not expired, unless its expiry was reported already."""
         return self._signs.trusted_until
 
     @property
     def id_and_password(self) -> tuple[int, bytes] | None:
-        """Of the current session, when connected."""
+        """Id and password of the current session, when connected."""
         found: tuple[int, bytes] | None = self._client.client_id
         return found
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Have it called, on the event loop, whenever the connection comes, goes or is lost for good."""
+        """Call a listener, on the event loop, whenever the connection is made, interrupted or lost for good."""
         self._listeners.add(listener)
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.discard(listener)
 
     def in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Work that ends with the session at the latest."""
+        """Run a task that ends with the session at the latest."""
         self._tasks.start(work, name)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     async def request(self, *requests: Any) -> Any:
-        """The answer to the last one of these, which are sent in this order; the connection is waited for.
+        """Wait for the connection, send the requests in this order, and return the answer to the last one.
 
         Raises:
-            StoreUnavailableError: No connection, or no answer in time; what was asked may or may not have happened.
+            StoreUnavailableError: No connection, or no answer in time; the requests may or may not have been carried out.
             StoreBrokenError: The servers refuse us.
-            ABOUT_A_NODE: As kazoo has them.
+            ABOUT_A_NODE: As kazoo raises them.
         """
         return (await self._answers(requests))[-1]
 
     async def read(self, *requests: Any) -> Any:
-        """Like `request`, for what does no harm when it is done twice: a connection that breaks is waited for again.
+        """Like `request`, for requests that may be repeated: if the connection breaks, they are sent again.
 
-        Not across sessions: a server that lags behind what the last one saw may take the new one.
+        They are not repeated in a new session, whose server may lag behind what the last session saw.
         """
         return (await self.read_all(*requests))[-1]
 
     async def read_all(self, *requests: Any) -> list[Any]:
-        """Like `read`, with all answers."""
+        """Like `read`, but returns all answers."""
         generation = self.generation
         for left in range(self._options.max_retry_attempts, -1, -1):
             try:
@@ -213,7 +213,7 @@ class Session:
                 if not left or not isinstance(error.__cause__, ConnectionLoss) or self.generation != generation:
                     raise
         if self.generation != generation:
-            raise StoreUnavailableError(f"the session with {self.where} ended while it was read from; read again")
+            raise StoreUnavailableError(f"the session with {self.where} ended during a read; read again")
         return answers
 
     async def _answers(self, requests: Sequence[Any]) -> list[Any]:
@@ -223,21 +223,21 @@ class Session:
                 answers = await asyncio.gather(*futures, return_exceptions=True)
         except TimeoutError:
             raise StoreUnavailableError(
-                f"{self.where} gave no answer within {self._options.connection_timeout:g} s; what was asked of it may or may "
-                "not have happened, and may work later"
+                f"{self.where} did not answer within {self._options.connection_timeout:g} s; the request may or may not have "
+                "been carried out; try again later"
             ) from None
         for answer in answers:
             if isinstance(answer, ABOUT_A_NODE):
                 raise answer
             if isinstance(answer, AuthFailedError | SASLException) and self._welcome:
-                # A connection that breaks while credentials are checked looks just so to kazoo; `_start_again` sees to it.
+                # kazoo reports this when a connection breaks while credentials are checked; `_start_again` handles it.
                 raise translated(ConnectionLoss(), self.where) from answer
             if isinstance(answer, BaseException):
                 raise translated(answer, self.where) from answer
         return answers
 
     def on_loop(self, action: Callable[[], None]) -> Callable[[Any], None]:
-        """A watcher for kazoo: calls `action` on the event loop, also when the connection is lost, and with it the watch."""
+        """A watcher for kazoo: calls `action` on the event loop, even when the watch is lost with the connection."""
         return lambda _: self._post(action)
 
     async def _send(self, request: Any) -> asyncio.Future[Any]:
@@ -262,7 +262,7 @@ class Session:
         self._unanswered.discard(reply)
         self._slots.release()
         if isinstance(error, ConnectionLoss) and self._client.client_state != KeeperState.CONNECTED:
-            # kazoo says so only after it has failed all that it had. What is sent again before that would fail with the rest.
+            # kazoo reports this only after it has failed all its requests. A request sent before that would fail with them.
             self._connected.clear()
         if error is None or isinstance(error, ABOUT_A_NODE):
             self._signs.heard(time.monotonic())
@@ -270,7 +270,7 @@ class Session:
             self._signs.proved(reply.began)
 
     async def _keep_proving(self) -> None:
-        """Ask for something whenever nothing else was asked for, so that it is known that the session lives."""
+        """Send a request whenever there was no other, to prove that the session lives."""
         while True:
             if due := self._signs.due_in(time.monotonic()):
                 await asyncio.sleep(due)
@@ -280,13 +280,13 @@ class Session:
                     await self.request(Sync("/"))
                     continue
             except TimeoutError:
-                # kazoo would wait for longer than the session is trusted, and the other servers may be well.
+                # kazoo would wait for longer than the session is trusted, although other servers may work.
                 if self.connected and self._signs.is_silent(time.monotonic()) and "," in self._hosts:
                     logger.warning("%s is silent; connecting to another server", self.where)
                     break_connection(self._client)
             except StoreError as error:
                 logger.debug("no proof of life from %s: %s", self.where, error)
-            except Exception:  # whatever it is: without proofs this node could never lead again
+            except Exception:  # any error: without proofs this node could never lead again
                 logger.exception("no proof of life from %s", self.where)
             await asyncio.sleep(self.timeout / 24)
 
@@ -295,18 +295,18 @@ class Session:
     def _on_state(self, state: str) -> None:
         """Runs in kazoo's thread."""
         if state == KazooState.LOST:
-            self.generation += 1  # here and not later: whoever asks whether it leads must not be told an old answer
+            self.generation += 1  # here and not later: a check for leadership must not get an old answer
         keeper_state, at = self._client.client_state, time.monotonic()
         self._post(lambda: self._state_changed(state, keeper_state, at))
 
     def _on_timeout_granted(self, timeout: float) -> None:
         """Runs in kazoo's thread."""
         if timeout != self.timeout:
-            logger.info("%s grants a session timeout of %g s", self.where, timeout)
+            logger.info("%s granted a session timeout of %g s", self.where, timeout)
         self._signs.timeout = timeout
 
     def _post(self, action: Callable[[], None]) -> None:
-        """Have `action` done on the event loop, in order. The loop is woken once for many."""
+        """Run `action` on the event loop, in order. The loop is woken once for many actions."""
         with self._posting_lock:
             self._posted.append(action)
             if self._posting:
@@ -314,7 +314,7 @@ class Session:
             self._posting = True
         try:
             self._loop.call_soon_threadsafe(self._do_posted)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so nothing waits any more
             pass
 
     def _do_posted(self) -> None:
@@ -333,7 +333,7 @@ class Session:
             self._connected.set()
         elif keeper_state == KeeperState.AUTH_FAILED and not self._welcome:
             self._broken = translated(AuthFailedError(), self.where)
-            self._connected.set()  # let those who wait see it
+            self._connected.set()  # so that waiting calls see it
         else:
             self._connected.clear()
             ended = state == KazooState.LOST and keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
@@ -343,24 +343,24 @@ class Session:
             listener()
 
     async def _start_again(self, why: str) -> None:
-        """kazoo's thread has ended: by an error of its own, or because our credentials were refused.
+        """Restart kazoo, whose thread has ended: by its own error, or because our credentials were refused.
 
-        They were good before. A connection that breaks while they are checked looks just so to kazoo.
+        They were accepted before, and kazoo also reports this when a connection breaks while they are checked.
         """
-        logger.error("the connection to %s has ended (%s); connecting anew", self.where, why)
+        logger.error("the connection to %s has ended (%s); reconnecting", self.where, why)
         while True:
             await asyncio.sleep(self._options.retry_wait)
             await self._stop(self._client)
-            for reply in list(self._unanswered):  # the one that it fell over is forgotten there
+            for reply in list(self._unanswered):  # kazoo has forgotten the one that caused its error
                 reply.set_exception(ConnectionLoss())
             try:
                 await asyncio.to_thread(self._start)
             except (
                 Exception
-            ) as error:  # no descriptor, no thread, certificates that are being replaced: it may work later
-                logger.error("no connection to %s could be begun: %s", self.where, error)
+            ) as error:  # no descriptor, no thread, certificates that are being replaced: a later try may succeed
+                logger.error("cannot connect to %s: %s", self.where, error)
                 continue
-            # A thread that dies before it was ever connected tells nobody.
+            # A thread that ends before it was connected reports nothing.
             while True:
                 await asyncio.sleep(self._options.retry_wait)
                 if self.connected:

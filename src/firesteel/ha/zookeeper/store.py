@@ -1,10 +1,10 @@
 """The fenced store in ZooKeeper.
 
-The version of a value is the transaction that wrote it last (`mzxid`): it grows with each write of the whole ensemble, so also
-across a delete and a new write. The servers can check the data version of a node only, which begins anew with each node. That
-is enough: while `epoch` is the newest, which the same transaction checks, nobody but the leader that was granted it writes; and
-within it, writes of one path wait for each other. So what was read of a node under that lock, after the epoch was granted, is
-true still when the write that follows comes to be done, or its check of the epoch fails.
+The version of a value is the id of the transaction that wrote it last (`mzxid`): it grows with each write of the whole
+ensemble, and so also across a delete and a new write. The servers can only check the data version of a node, which starts
+anew with each node. That is enough: while `epoch` is the newest, which the same transaction checks, only the leader that was
+granted it writes, and in that leader writes of one path wait for each other. So what was read of a node under that lock,
+after the epoch was granted, is still true when the following write is done, or the write's check of the epoch fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _READ_TOGETHER = 32
 _READS_UNDER_WAY = 2
-"""One answer on its way while the next is made. More would only keep proofs of life waiting behind them."""
+"""One answer is in transit while the next is made. More would only delay proofs of life behind them."""
 _REMEMBERED = 20_000
 _REFUSED = (FencingError, VersionConflictError, StoreBrokenError, StoreFailingError)
 _TRIES = 10
@@ -61,13 +61,13 @@ class _Seen:
     """A node as this process left it."""
 
     epoch: Epoch
-    """By which it was written. What was seen in one leadership proves nothing in another."""
+    """The epoch that wrote it. What was seen in one leadership proves nothing in another."""
     version: int
     data_version: int
 
 
 class ZooKeeperStateStore:
-    """Reads see every write that was acknowledged before they began, by whichever node.
+    """Reads see every write that was acknowledged before they began, by any node.
 
     Args:
         leads: Whether it is certain that this node leads.
@@ -104,14 +104,14 @@ class ZooKeeperStateStore:
                 record, stat = await self._up_to_date(GetData(self._layout.node(path), None))
             except NoNodeError:
                 return None
-            record = record or b""  # kazoo has None for no bytes
+            record = record or b""  # kazoo returns None for no bytes
             try:
                 return Stored(await self._values.unpack(record), stat.mzxid)
             except DamagedValueError as error:
                 if record == damaged:
-                    logger.error("the value of '%s' in %s cannot be had: %s", path, self._session.where, error)
+                    logger.error("the value of '%s' in %s cannot be read: %s", path, self._session.where, error)
                     return Stored(record, stat.mzxid)
-                damaged = record  # once more: a new value may have come, and the old one's file gone
+                damaged = record  # try once more: a new value may have been written and the old file deleted
 
     async def list(self, prefix: str) -> Mapping[str, Stored]:
         nodes = {path: self._layout.node(path) for path in await self.paths(prefix)}
@@ -134,7 +134,7 @@ class ZooKeeperStateStore:
         return sorted(path for name, path in paths.items() if name.startswith(begin))
 
     async def _paths_in(self, directory: str) -> dict[str, str]:
-        """By name of the node."""
+        """The paths by name of the node."""
         try:
             names = await self._up_to_date(GetChildren(directory, None))
         except NoNodeError:
@@ -142,7 +142,7 @@ class ZooKeeperStateStore:
         return {name: path for name in names if (path := self._layout.path(directory, name)) is not None}
 
     async def _read(self, nodes: Mapping[str, str]) -> dict[str, tuple[bytes, int]]:
-        """Records and versions by path, in the order of `nodes`; without those that are not there any more."""
+        """Records and versions by path, in the order of `nodes`, without deleted ones."""
         paths = list(nodes)
         limit = asyncio.Semaphore(_READS_UNDER_WAY)
 
@@ -165,32 +165,33 @@ class ZooKeeperStateStore:
         try:
             return Stored(await self._values.unpack(record), version)
         except DamagedValueError:
-            return await self.get(path)  # which looks again, and says it
+            return await self.get(path)  # which reads again and logs the error
 
     async def _up_to_date(self, request: Any) -> Any:
         """The answer to a read that misses nothing.
 
-        A server may lag behind, and the one that leads the ensemble may acknowledge a write through another before it has
-        done it itself, which its `sync` does not wait for. Behind a write of our own it cannot; one that changes nothing
-        will do. The leader needs none: whatever others wrote came before it took the epoch, by a write of this session.
+        A server may lag behind, and the leader of the ensemble may acknowledge a write through another server before it has
+        applied it itself, which its `sync` does not wait for. After a write of our own it cannot lag behind that write, so a
+        write that changes nothing is sent first. Our leader needs none: other nodes wrote before it took the epoch, which
+        was a write of this session.
         """
         return await self._session.read(*([] if self._leads() else [self._barrier]), request)
 
     async def records(self) -> Iterable[bytes]:
-        """All of them, none older than this call."""
+        """All records, none older than this call."""
         generation = self._session.generation
         directories: list[str] = await self._session.read(self._barrier, GetChildren(self._layout.state, None))
         found: list[bytes] = []
         for name in directories:
             directory = f"{self._layout.state}/{name}"
-            try:  # also what is no path of ours: the point is what may be pointed to
+            try:  # including nodes that are not ours: they might hold pointers too
                 children = await self._session.read(GetChildren(directory, None))
             except NoNodeError:
                 continue
             read = await self._read({child: f"{directory}/{child}" for child in children})
             found += [record for record, _ in read.values()]
-        if self._session.generation != generation:  # a new session may be with a server that lags behind
-            raise StoreUnavailableError(f"the session with {self._session.where} ended while all was read; read again")
+        if self._session.generation != generation:  # the server of a new session may lag behind
+            raise StoreUnavailableError(f"the session with {self._session.where} ended during a read; read again")
         return found
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -198,10 +199,10 @@ class ZooKeeperStateStore:
     async def put(self, path: str, value: bytes, *, epoch: Epoch, expected: int | None = None) -> int:
         self._check(path)
         async with self._alone(path), self._packed(path, value, epoch) as record:
-            # Nothing expected, and nothing known: then nothing is there, most likely, and the write itself will tell.
+            # Nothing is expected and nothing is known: most likely there is no node, and the write itself will show it.
             known = None if expected == NEW and path not in self._seen else await self._known(path, epoch, expected)
             node = self._layout.node(path)
-            # A new node is made empty and then written, in one go: only a write tells its version.
+            # A new node is made empty and then written, in one transaction: only a write returns its version.
             make = [Create(node, b"", self._acl, 0), SetData(node, record, 0)]
             change = [SetData(node, record, known.data_version if known and expected is not None else -1)]
             there = known is not None if expected is not None else path in self._seen
@@ -223,7 +224,9 @@ class ZooKeeperStateStore:
                 else:
                     self._remember(path, _Seen(epoch, stat.mzxid, stat.version))
                     return int(stat.mzxid)
-            raise StoreError(f"'{path}' comes and goes in {self._session.where}; something else writes there: stop it")
+            raise StoreError(
+                f"'{path}' in {self._session.where} is being changed by another program; stop that program"
+            )
 
     async def delete(self, path: str, *, epoch: Epoch, expected: int | None = None) -> bool:
         self._check(path)
@@ -248,17 +251,17 @@ class ZooKeeperStateStore:
 
     @contextlib.asynccontextmanager
     async def _packed(self, path: str, value: bytes, epoch: Epoch) -> AsyncIterator[bytes]:
-        if self._values.is_large(value):  # no file for what would be refused anyhow, or has no connection
+        if self._values.is_large(value):  # no file for a value that would be refused anyway
             check_epoch(epoch, await self._writer.newest_epoch(), f"a write of '{path}'")
         async with self._values.packed(value, epoch, refused=_REFUSED) as record:
             yield record
 
     async def _write(self, path: str, epoch: Epoch, operations: Sequence[Any], size: int = 0) -> Any:
-        self._seen.pop(path, None)  # whatever comes of it
+        self._seen.pop(path, None)  # whatever the outcome
         return await self._writer.write(epoch, operations, size=size, doing=f"a write of '{path}'")
 
     async def _known(self, path: str, epoch: Epoch, expected: int | None) -> _Seen | None:
-        """The node of a path that is of the `expected` version; None when nothing is there, or no version is expected."""
+        """The node of a path, which has the `expected` version; None when there is none, or no version is expected."""
         if expected is None:
             return None
         seen = self._seen.get(path)
@@ -268,7 +271,7 @@ class ZooKeeperStateStore:
         try:
             check_version(path, seen.version if seen else NEW, expected)
         except VersionConflictError:
-            # That a leader is stale matters more.
+            # A stale epoch is the more important error.
             await self._writer.write(epoch, [], doing=f"a write of '{path}'")
             raise
         return seen
@@ -280,13 +283,13 @@ class ZooKeeperStateStore:
                 await self._writer.write(epoch, [node], doing=f"a write of '{path}'")
             except NoNodeError:
                 raise StoreBrokenError(
-                    f"{self._session.where}: the node {self._layout.state} was deleted; stop every node of the cluster, "
+                    f"{self._session.where}: the znode {self._layout.state} was deleted; stop all nodes of the cluster, "
                     f"restore {self._layout.cluster} or delete all of it, and start again"
                 ) from None
 
     def _conflict(self, path: str, expected: int | None) -> VersionConflictError:
         return VersionConflictError(
-            f"'{path}' was not written: the writer expected {'nothing to be there' if expected == NEW else expected}, "
+            f"'{path}' was not written: the writer expected {'no value' if expected == NEW else expected}, "
             "but it was written or deleted since; read it again"
         )
 
@@ -298,7 +301,7 @@ class ZooKeeperStateStore:
 
     @contextlib.asynccontextmanager
     async def _alone(self, path: str) -> AsyncIterator[None]:
-        """Writes of one path, one after the other, in the order in which they were asked for."""
+        """Writes of one path, one after the other, in the order of the calls."""
         lock = self._locks.setdefault(path, _CountedLock())
         lock.users += 1
         try:

@@ -1,4 +1,4 @@
-"""TLS with the servers, by Python's own defaults: TLS 1.2 or later, and certificates that are checked."""
+"""TLS to the servers, with Python's defaults: TLS 1.2 or later, and certificates are verified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from firesteel.config.high_availability import ZooKeeperOptions
 
 
 def tls_context(options: ZooKeeperOptions) -> ssl.SSLContext | None:
-    """None when TLS is not enabled. Raises OSError (of which SSLError is one) when a file is not what it should be."""
+    """None when TLS is not enabled. Raises OSError (such as SSLError) when a file cannot be used."""
     if not options.ssl_enabled:
         return None
     context = ssl.create_default_context(cafile=options.ssl_ca)
@@ -17,14 +17,14 @@ def tls_context(options: ZooKeeperOptions) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if options.ssl_certificate is not None:
-        # An empty password rather than none: OpenSSL would ask for one at the terminal.
+        # An empty password rather than none: OpenSSL would prompt for one at the terminal.
         password = options.ssl_key_password or ""
         context.load_cert_chain(options.ssl_certificate, options.ssl_key, password)
     return context
 
 
 def connect(context: ssl.SSLContext, address: tuple[str, int], host: str, timeout: float) -> ssl.SSLSocket:
-    """A connection whose handshake is done. kazoo's own would stay open when it fails."""
+    """A connection after its handshake. kazoo's own method would leave it open on failure."""
     plain = socket.create_connection(address, timeout)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

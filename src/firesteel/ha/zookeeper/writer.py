@@ -1,7 +1,7 @@
-"""Fenced writes, many in one transaction: what is asked for while another is under way becomes durable together.
+"""Fenced writes, many in one transaction: those requested while another transaction is under way are combined.
 
 Each transaction begins with a check that the data version of the epoch's node is the writer's epoch. So a write of a stale
-leader fails in the ensemble itself, at the very point in the order of all writes at which it would have been done (I7).
+leader fails in the ensemble itself, at the very point in the order of all writes at which it would have happened (I7).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from firesteel.ha.zookeeper.session import Session
 _TOGETHER = 64
 """Writes in one transaction."""
 _BYTES_TOGETHER = 512 * 1024
-"""Of all values in it, but for the first: servers refuse requests of a megabyte (`jute.maxbuffer`)."""
+"""The size of all its values except the first: servers refuse requests of a megabyte (`jute.maxbuffer`)."""
 _UNDER_WAY = 2
-"""Transactions at a time: one that the servers work on, and one on its way."""
+"""The number of concurrent transactions: one that the servers process, and one in transit."""
 _WORTH_ANOTHER = 8
-"""So many writes wait before a second one goes on its way: small ones cost the servers as much as large ones."""
+"""A second transaction is sent when so many writes wait: small ones cost the servers as much as large ones."""
 _LARGEST_EPOCH = 2**31 - 1
 
 _NOT_TO_BLAME = (RolledBackError, RuntimeInconsistency)
-"""What a transaction says of those of its operations that did not fail, when another one has."""
+"""The result of the other operations of a transaction in which one has failed."""
 
 
 class StaleEpochError(Exception):
@@ -71,21 +71,21 @@ class FencedWriter:
         )
 
     async def write(self, epoch: Epoch, operations: Sequence[Any], *, size: int = 0, doing: str) -> Any:
-        """What the last one of `operations` answered, once all of them are durable.
+        """Return the result of the last of `operations` once all of them are durable.
 
         Raises:
             FencingError: `epoch` is not the newest. Nothing was written.
             ABOUT_A_NODE: One of the operations failed. Nothing was written.
             StoreUnavailableError: They may or may not have been done.
         """
-        if 1 <= epoch <= _LARGEST_EPOCH:  # -1 would be any version
+        if 1 <= epoch <= _LARGEST_EPOCH:  # -1 would match any version
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             try:
                 return await self._group.submit(_Write(future, epoch, operations, size))
             except StaleEpochError:
                 pass
         check_epoch(epoch, await self.newest_epoch(), doing)
-        raise FencingError(f"{doing} was refused: it was sent by leader {epoch}, which was not the newest")
+        raise FencingError(f"{doing} was refused: it was sent by the leader of epoch {epoch}, which is not the newest")
 
     async def newest_epoch(self) -> Epoch:
         stat = await self._session.read(Sync(self._layout.cluster), Exists(self._layout.epoch, None))
@@ -94,7 +94,7 @@ class FencedWriter:
         return Epoch(stat.version)
 
     async def close(self) -> None:
-        """End. What was asked for and is not answered yet may or may not happen."""
+        """End. Pending writes may or may not happen."""
         await self._tasks.close()
 
     async def _commit(self, group: Sequence[_Write]) -> list[WriteOutcome]:
@@ -103,7 +103,7 @@ class FencedWriter:
             operations += write.operations
         try:
             answers = await self._session.request(Transaction(operations))
-        except ABOUT_A_NODE as whole:  # not of an operation, which has its own answer
+        except ABOUT_A_NODE as whole:  # an error of the whole, as each operation has its own result
             raise translated(whole, self._session.where) from whole
         failed = first_error(answers)
         if failed is None:
@@ -116,7 +116,7 @@ class FencedWriter:
         if len(group) == 1:
             about_a_node = isinstance(error, ABOUT_A_NODE)
             return [group[0].failed(error if about_a_node else translated(error, self._session.where))]
-        # One of them is to blame, and nothing has been written. Alone, it fails alone.
+        # One of them is to blame, and nothing was written. Done one by one, only that one fails.
         alone = await asyncio.gather(*(self._alone(write) for write in group if not write.future.done()))
         return [outcome for outcomes in alone for outcome in outcomes]
 
@@ -131,7 +131,7 @@ class FencedWriter:
 
     def _gone(self) -> StoreBrokenError:
         return StoreBrokenError(
-            f"{self._session.where}: the node {self._layout.epoch} was deleted, and with it who leads; stop every node of "
+            f"{self._session.where}: the znode {self._layout.epoch}, which holds the epoch, was deleted; stop all nodes of "
             f"the cluster, restore {self._layout.cluster} or delete all of it, and start again"
         )
 
@@ -143,7 +143,7 @@ def _fits(group: Sequence[_Write], write: _Write) -> bool:
 
 
 def first_error(answers: Sequence[Any]) -> tuple[int, Exception] | None:
-    """Which operation of a transaction failed, and how; None when none did."""
+    """The operation of a transaction that failed, with its error; None when none did."""
     for index, answer in enumerate(answers):
         if isinstance(answer, Exception) and not isinstance(answer, _NOT_TO_BLAME):
             return index, answer

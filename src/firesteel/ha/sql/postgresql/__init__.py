@@ -1,4 +1,4 @@
-"""A database on PostgreSQL, for nodes on several hosts. Everything here that needs the driver is imported from here on."""
+"""A database on PostgreSQL, for nodes on several hosts. Only this package imports the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_postgresql(url: URL | str, *, lease_duration: float) -> Database:
         import psycopg  # noqa: F401
     except ImportError as error:
         problem = Problem(
-            f"PostgreSQL needs a driver that is not installed ({error})",
+            f"PostgreSQL needs a driver, which is not installed ({error})",
             'run pip install "firesteel[postgresql]" on every node',
             field=FIELD,
         )

@@ -1,4 +1,4 @@
-"""One connection, which never waits for ever."""
+"""A connection that never waits forever."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from firesteel.ha.sql.postgresql.target import Target
 
 
 class LimitedConnection(psycopg.Connection[Any]):
-    """Closes itself when the server is silent for longer than `patience` while something is asked of it.
+    """Closes itself when the server is silent for longer than `patience` while a request is pending.
 
-    Timeouts of the server and of TCP do not do: a server that is stopped keeps its connections, and a COMMIT that waits
-    for a synchronous standby is bound by no timeout at all.
+    Timeouts of the server and of TCP are not enough: a suspended server keeps its connections, and no timeout applies to a
+    COMMIT that waits for a synchronous standby.
     """
 
     patience = 10.0
     warned = False
-    """Whether the server sent a warning; of a COMMIT it says that a standby may not have it, and calls it done."""
+    """Whether the server sent a warning. On a COMMIT it means that a standby may not have the data."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -36,7 +36,7 @@ class LimitedConnection(psycopg.Connection[Any]):
 
 
 def _limited(gen: Any, patience: float) -> Generator[Any, Any, Any]:
-    """The same steps; the driver resumes them several times a second, with nothing when nothing came."""
+    """The same steps with a time limit; the driver resumes them several times a second, even if nothing arrived."""
     try:
         step = next(gen)
         since = time.monotonic()
@@ -55,24 +55,24 @@ _SET = "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]
 
 
 def connect(target: Target, *, reading: bool = False) -> LimitedConnection:
-    """In autocommit mode; who wants transactions says so to it."""
+    """Open a connection in autocommit mode; callers that want transactions start them explicitly."""
     connection = LimitedConnection.connect(**target.parameters, autocommit=True)
     try:
         connection.patience = target.patience
         connection.add_notice_handler(connection.heed)
         values = _settings(target, reading=reading)
         connection.execute(_SET, (list(values), list(values.values())))
-    except BaseException:  # raised again; the server would keep the connection
+    except BaseException:  # raised again; otherwise the server would keep the connection
         connection.close()
         raise
     return connection
 
 
 def _settings(target: Target, *, reading: bool) -> dict[str, str]:
-    """What the server is to do by itself when we are slow, or gone without a word: let go of the row that all wait for."""
-    within = f"{round(target.patience * 0.8 * 1000)}ms"  # before we give up, so that the connection lives on
+    """Timeouts with which the server itself releases the row that all wait for, when we are slow or gone."""
+    within = f"{round(target.patience * 0.8 * 1000)}ms"  # before we give up, so that the connection stays usable
     return {
-        # A long list comes for as long as it comes. It keeps nobody waiting, and silence is noticed here.
+        # A long list may take as long as it takes: it blocks nothing, and silence is noticed here.
         "statement_timeout": "0" if reading else within,
         "lock_timeout": within,
         "idle_in_transaction_session_timeout": within,

@@ -1,4 +1,4 @@
-"""The database on a PostgreSQL server, or on several of which one can be written to."""
+"""The database on a PostgreSQL server, or on several servers of which one is writable."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from firesteel.ha.sql.schema import MIGRATIONS, Migration, prepare
 from firesteel.ha.sql.tables import read_value, read_versions, write_batch
 
 OLDEST_SERVER = 12
-"""The first with tcp_user_timeout."""
+"""The first version with tcp_user_timeout."""
 PREPARING_SECONDS = 60.0
-"""How long a node waits for another that makes or migrates the tables."""
+"""How long a node waits for another node that makes or migrates the tables."""
 _PREPARING = 4051935116308290327
-"""The advisory lock of those who make or migrate the tables; a number that nobody else has."""
+"""The advisory lock for making or migrating the tables; an arbitrary number."""
 
 logger = logging.getLogger(__name__)
 
 
 class PostgreSqlDatabase:
-    """Made by `open`. Its methods block: they are for threads, never for the event loop."""
+    """Made by `open`. Its methods block: call them in threads, never on the event loop."""
 
     def __init__(self, target: Target, *, lease_duration: float) -> None:
         self.where = target.where
@@ -43,7 +43,7 @@ class PostgreSqlDatabase:
         self._lease = lease_duration
         self._opening = True
         self._writing = self._engine("READ COMMITTED", connections=1, reading=False)
-        # A statement is a transaction: no BEGIN and no COMMIT to wait for.
+        # Each statement is a transaction: there is no BEGIN and no COMMIT to wait for.
         self._reading = self._engine("AUTOCOMMIT", connections=READERS, reading=True)
 
     @staticmethod
@@ -54,7 +54,7 @@ class PostgreSqlDatabase:
         database = PostgreSqlDatabase(Target.of(url, lease_duration=lease_duration), lease_duration=lease_duration)
         try:
             repeated(partial(database._prepare, migrations))
-        except BaseException:  # raised again; nobody else knows of the connections
+        except BaseException:  # raised again; nothing else closes the connections
             database.close()
             raise
         database._opening = False
@@ -84,7 +84,7 @@ class PostgreSqlDatabase:
         commit, fsync, standbys = connection.execute(asked).one()
         if commit == "off":
             logger.warning(
-                "%s has synchronous_commit off for this user: jobs that were acknowledged can be lost when it crashes; "
+                "%s has synchronous_commit off for this user: acknowledged jobs can be lost when it crashes; "
                 "turn it on for the user or the database",
                 self.where,
             )
@@ -92,7 +92,7 @@ class PostgreSqlDatabase:
             logger.warning("%s has fsync off: a crash of its machine can destroy it; turn it on", self.where)
         if self._target.several_hosts and commit != "off" and (not standbys or commit == "local"):
             logger.warning(
-                "%s does not wait for a standby: a failover can lose jobs that were acknowledged; "
+                "%s does not wait for a standby: a failover can lose acknowledged jobs; "
                 "set synchronous_standby_names, and synchronous_commit to on",
                 self.where,
             )
@@ -113,7 +113,7 @@ class PostgreSqlDatabase:
             raise self._error(error, committing=committing) from error
         if driver.warned:
             raise StoreUnavailableError(
-                f"{self.where} has the last writes, but a standby may not: somebody ended the waiting for it; write again"
+                f"{self.where} has the last writes, but a standby may not, as the wait for it was cancelled; write again"
             )
 
     @contextlib.contextmanager
@@ -138,10 +138,10 @@ class PostgreSqlDatabase:
 
     def _error(self, error: Exception, *, committing: bool) -> StoreError:
         cause = _cause(error)
-        if cause is None:  # a row that must be there is not
+        if cause is None:  # a row that must exist is missing
             return StoreBrokenError(f"{self.where} is not as Firesteel left it ({error}); restore it from a backup")
         if cause.sqlstate == psycopg.errors.ReadOnlySqlTransaction.sqlstate:
-            # The next connection goes to a server that can be written to, if there is one.
+            # The next connection goes to a writable server, if there is one.
             self._writing.dispose()
             self._reading.dispose()
         return server_error(cause, self.where, committing=committing)
@@ -154,8 +154,8 @@ class PostgreSqlDatabase:
             poolclass=QueuePool,
             pool_size=connections,
             max_overflow=0,
-            use_native_hstore=False,  # or each engine asks for it
-            hide_parameters=True,  # errors are logged, values are the users'
+            use_native_hstore=False,  # otherwise each engine queries it
+            hide_parameters=True,  # errors are logged, and values belong to users
         )
 
     # -- leadership -----------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class PostgreSqlDatabase:
         return read_versions(connection, cluster_id, paths)
 
     def carry_out(self, connection: Connection, cluster_id: str, batch: Batch) -> None:
-        with _driver_of(connection).pipeline():  # one way there and back for all of it
+        with _driver_of(connection).pipeline():  # one round trip for everything
             write_batch(connection, cluster_id, batch)
             if batch.lease_renewed:
                 lease.begin_lease(connection, cluster_id, seconds=self._lease, session=self._target.session)

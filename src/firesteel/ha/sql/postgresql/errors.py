@@ -1,4 +1,4 @@
-"""What errors of PostgreSQL mean to us, by their SQLSTATE. Pure."""
+"""The meaning of PostgreSQL's errors, by their SQLSTATE. Pure."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from firesteel.ha.sql.database import UndoneError
 
 
 class SilenceError(psycopg.OperationalError):
-    """The server owed an answer and gave no sign of life; the connection was closed. What it was asked may be done yet."""
+    """The server did not answer and the connection was closed. The request may still be carried out."""
 
 
 _LOST = ("08", "57P")
-"""The connection is gone, or the server is about to go. Of a COMMIT nobody knows whether it was done."""
+"""The connection is lost, or the server is shutting down. Whether a COMMIT was done is unknown."""
 _UNDONE = {
-    "40001": "had to undo it for another transaction",
-    "40P01": "had to undo it to end a deadlock",
-    "23505": "has just got the same row from another node",
+    "40001": "rolled it back in favour of another transaction",
+    "40P01": "rolled it back to resolve a deadlock",
+    "23505": "already has the row, from another node",
 }
 _AWAY = {
-    "25006": "is read-only now (a standby, or set so); it is looked for again until one can be written to",
-    "25P03": "ended a transaction that was at rest for too long",
-    "53300": "has no connection left; raise max_connections, or end sessions that nobody needs",
+    "25006": "is read-only now (a standby, or set to it); retrying until a server is writable",
+    "25P03": "ended a transaction that was idle for too long",
+    "53300": "has no connection slots left; raise max_connections, or end unused sessions",
     "53200": "is out of memory",
-    "55P03": "is locked by another session for too long; pg_stat_activity shows which",
+    "55P03": "was locked by another session for too long; see pg_stat_activity",
     "57014": "did not do it in time",
 }
-_FAILING = {"53100": "its disk is full; make space", "58030": "its disk fails; look at its health"}
+_FAILING = {"53100": "its disk is full; free space", "58030": "its disk fails; check the disk"}
 _BROKEN = {
     "42501": (
-        "does not let this user do it",
-        "GRANT it CREATE on the first schema of its search_path, and let it own the tables firesteel_*",
+        "denies this to the user",
+        "GRANT the user CREATE on the first schema of its search_path, and make it the owner of the tables firesteel_*",
     ),
-    "42P01": ("has not the tables that were there", "restore them from a backup, and start the nodes again"),
-    "42703": ("has other columns than Firesteel made", "restore its tables from a backup, or install that version"),
+    "42P01": ("lacks tables that existed before", "restore them from a backup, and start the nodes again"),
+    "42703": ("has unknown columns", "restore its tables from a backup, or install the version that made them"),
     "XX001": ("is damaged", "restore it from a backup"),
     "XX002": ("is damaged", "restore it from a backup, or REINDEX it"),
 }
-# A server that refuses a connection says why in words only, and in its own language.
+# A server that refuses a connection gives the reason as text only, in its own language.
 _REFUSED = {
-    r"password authentication failed|no password supplied|28P01": "set the user and password that it knows",
+    r"password authentication failed|no password supplied|28P01": "set the right user and password",
     r'role ".*" does not exist|no pg_hba\.conf entry|authentication failed': (
-        "set a user that may connect from this host, or let it in pg_hba.conf"
+        "set a user that may connect from this host, or allow it in pg_hba.conf"
     ),
-    r'database ".*" does not exist': "CREATE DATABASE it, or name another",
+    r'database ".*" does not exist': "create it with CREATE DATABASE, or name another",
     r"permission denied for database": "GRANT CONNECT ON DATABASE to the user",
     r"certificate verify failed|root certificate file|server certificate for|does not support SSL": (
         "check sslmode, sslrootcert and the host name in the URL against the server's certificate"
@@ -58,14 +58,14 @@ _REFUSED = {
 
 
 def server_error(error: psycopg.Error, where: str, *, committing: bool) -> StoreError:
-    """Of a statement, or of a COMMIT (`committing`), on a connection that was there."""
+    """The error for a statement, or for a COMMIT (`committing`), on an established connection."""
     state = error.sqlstate
     if state is None or state.startswith(_LOST):
         if committing:
             return StoreUnavailableError(
-                f"{where} did not say whether it kept the last writes; they may be there or not ({_said(error)})"
+                f"{where} did not confirm the last writes; they may or may not have happened ({_said(error)})"
             )
-        # Nothing was committed; a silent server would be silent once more, all else is worth another connection.
+        # Nothing was committed. A silent server would stay silent; after other errors a new connection may help.
         kind = StoreUnavailableError if isinstance(error, SilenceError) else UndoneError
         return kind(f"the connection to {where} was lost; it may work later ({_said(error)})")
     if state in _UNDONE:
@@ -81,20 +81,20 @@ def server_error(error: psycopg.Error, where: str, *, committing: bool) -> Store
         return StoreError(f"{where} refused a value ({_said(error)}); store a smaller one")
     if state.startswith(("53", "40", "XX", "58")):
         return StoreUnavailableError(f"{where} could not do it; it may work later ({_said(error)})")
-    return StoreBrokenError(f"{where} cannot be used ({_said(error)}); look into the log of the server")
+    return StoreBrokenError(f"{where} cannot be used ({_said(error)}); check the server's log")
 
 
 def connect_error(error: psycopg.Error, where: str, *, opening: bool) -> StoreError:
-    """Of a connection that could not be made.
+    """The error for a connection that could not be made.
 
-    When a node starts, a password that is wrong is a mistake in its configuration. Later it is not: it was right once, and
-    a server that is being replaced may refuse for a while what it will let in again.
+    When a node starts, a wrong password is a mistake in its configuration. Later it is not: it was right before, and a
+    server that is being replaced may refuse it for a while.
     """
     said = _said(error)
     for pattern, fix in _REFUSED.items():
         if re.search(pattern, said):
             kind = StoreBrokenError if opening else StoreUnavailableError
-            return kind(f"{where} cannot be connected to ({said}); {fix}")
+            return kind(f"cannot connect to {where} ({said}); {fix}")
     if "session is read-only" in said or "server is in hot standby mode" in said:
         return StoreUnavailableError(f"{where} {_AWAY['25006']} ({said})")
     if re.search(r"too many (clients|connections)|connection slots are reserved", said):
@@ -103,6 +103,6 @@ def connect_error(error: psycopg.Error, where: str, *, opening: bool) -> StoreEr
 
 
 def _said(error: psycopg.Error) -> str:
-    """Its words in one line; psycopg's never hold a password."""
+    """The error text in one line; psycopg's never holds a password."""
     code = f"{error.sqlstate}: " if error.sqlstate else ""
     return code + "; ".join(line.strip() for line in str(error).splitlines() if line.strip())

@@ -1,21 +1,22 @@
 """Leases by the database's own clock.
 
-The row says until when the lease lasts, by the clock of the server that wrote it. One who has just come can so take over
-at once from a leader that is long gone, where else it would have to watch the row for a whole lease. It does so only when
+The row says when the lease ends, by the clock of the server that wrote it. So a contender that has just started can take
+over at once from a leader that is long gone, where otherwise it would have to watch the row for a whole lease. It does so
+only when
 
 - the same server wrote it: after a failover or a restart the clock may be another one, an hour ahead of the first (F12);
-- the holder has no session at the server: one that lives and renews has, and a server whose clock was set forward must not
-  replace it. One that is stopped has one too.
+- the holder has no session at the server: a holder that lives and renews has one, and must not be replaced because the
+  clock of the server was set forward. A suspended holder has one too.
 
-Otherwise it watches, as on every database, with its own clock, and needs nobody's; so a server whose clock was set back,
-and a session that stays on the server for a while though its host is gone, cost a lease and not more. What is left is a clock
-that is set forward in the same moments in which the leader lives and is cut off from the database, and another contender
-starts: the first may then trust its lease for two thirds of it beside the second. In the store that changes nothing:
-every write locks the row and compares its epoch, which no clock has a part in.
+Otherwise it watches with its own clock, as on every database; so a server whose clock was set back, or a session that stays
+on the server after its host is gone, costs one lease and no more. One case is left: the clock is set forward at the moment
+when a live leader is cut off from the database and another contender starts. The first may then trust its lease for two
+thirds of it beside the second. In the store that changes nothing: every write locks the row and compares its epoch, in
+which no clock has a part.
 
 A failover can lose commits where no standby is synchronous, and with them the newest epochs. They would be granted a second
-time, and two leaders would have one epoch. So the first epoch that a server grants on a row that was written by another
-server, or by itself before a restart, is a good way beyond the one that it finds.
+time, and two leaders would have one epoch. So the first epoch that a server grants on a row that another server wrote, or
+the same server before a restart, is far beyond the one in the row.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ EPOCHS_THAT_MAY_BE_LOST = 1000
 CHANNEL = "firesteel_leadership"
 
 tables = MetaData()
-"""Ours, with what is particular to PostgreSQL."""
+"""Our tables, with the columns that only PostgreSQL has."""
 for _table in metadata.sorted_tables:
     _table.to_metadata(tables)
 for _column in (
     Column("expires_at", DateTime(timezone=True)),
-    # Which server wrote that: when its process began names it well enough.
+    # The server that wrote it, identified by the start time of its process.
     Column("server", String(64)),
-    # How the sessions of the holder are marked.
+    # The mark of the holder's sessions.
     Column("session", String(64)),
 ):
     tables.tables["firesteel_leadership"].append_column(_column)
@@ -59,23 +60,23 @@ _TELL = text("SELECT pg_notify(:channel, :cluster_id)")
 
 
 def look(connection: Connection, cluster_id: str) -> tuple[Leadership, bool]:
-    """The row, and whether its lease is over for certain."""
+    """The row, and whether its lease has certainly expired."""
     *row, over = connection.execute(_LOOK, {"cluster_id": cluster_id}).one()
     return Leadership(*row), over
 
 
 def lock(connection: Connection, cluster_id: str) -> tuple[Leadership, Epoch]:
-    """The row, locked: no other leader comes in between check and write. And the epoch to grant next."""
+    """The row, locked so that no other leader comes between check and write, and the epoch to grant next."""
     *row, same_server = connection.execute(_LOCK, {"cluster_id": cluster_id}).one()
     found = Leadership(*row)
     return found, Epoch(found.epoch + (1 if same_server else EPOCHS_THAT_MAY_BE_LOST))
 
 
 def begin_lease(connection: Connection, cluster_id: str, *, seconds: float, session: str) -> None:
-    """From now on. The holder has counted from before it asked for it."""
+    """Start a lease now. The holder counts from the moment before it asked."""
     connection.execute(_BEGIN, {"cluster_id": cluster_id, "seconds": seconds, "session": session})
 
 
 def tell(connection: Connection, cluster_id: str) -> None:
-    """Wake those who listen, once the transaction is committed."""
+    """Wake the listeners once the transaction is committed."""
     connection.execute(_TELL, {"channel": CHANNEL, "cluster_id": cluster_id})

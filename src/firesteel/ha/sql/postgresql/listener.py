@@ -1,4 +1,4 @@
-"""Hearing of changes of leadership: a connection that does nothing but LISTEN."""
+"""Notifications of leadership changes: a connection that only does LISTEN."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from firesteel.ha.sql.postgresql.lease import CHANNEL
 from firesteel.ha.sql.postgresql.target import Target
 
 QUIET_SECONDS = 10.0
-"""After so long without a word it asks whether there is anybody."""
+"""After this much silence it checks that the server still answers."""
 _BACKOFF = Backoff(0.2, 5.0)
 
 logger = logging.getLogger(__name__)
 
 
 class NotificationListener:
-    """A thread with a connection of its own. What breaks is made anew; who relies on it looks by itself now and then.
+    """A thread with its own connection, which is reopened when it breaks. Users of it have to poll from time to time as well.
 
-    Tells also when a connection was made or lost: something may have happened that was not heard.
+    It also notifies when a connection was made or lost, as a change may have been missed.
     """
 
     def __init__(self, target: Target, cluster_id: str, on_change: Callable[[], None]) -> None:
@@ -35,13 +35,13 @@ class NotificationListener:
         self._on_change = on_change
         self._awake, self._wake = socket.socketpair()
         self._stopped = threading.Event()
-        # A daemon, because a process that is told to exit must not wait for a server that is out of reach.
+        # A daemon, because a process that is told to exit must not wait for an unreachable server.
         self._thread = threading.Thread(target=self._work, name="ha-sql-listener", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
-        self._wake.close()  # which the thread sees, if it is not about to connect
+        self._wake.close()  # the thread notices this unless it is just connecting
         self._thread.join(1.0)
 
     def _work(self) -> None:
@@ -55,7 +55,7 @@ class NotificationListener:
                     self._hear(connection)
             except (psycopg.Error, OSError) as error:
                 if not self._stopped.is_set():
-                    logger.info("%s tells nothing of its leader for now: %s", self._target.where, error)
+                    logger.info("%s sends no notifications for now: %s", self._target.where, error)
                     self._on_change()
             self._stopped.wait(next(delays))
         self._awake.close()
@@ -69,7 +69,7 @@ class NotificationListener:
                 if self._stopped.is_set():
                     return
                 if not ready:
-                    connection.execute("SELECT 1")  # what came with the answer is among the notifications below
+                    connection.execute("SELECT 1")  # notifications that came with the answer are read below
                 told = [notification.payload for notification in connection.notifies(timeout=0)]
                 if self._cluster_id in told:
                     self._on_change()

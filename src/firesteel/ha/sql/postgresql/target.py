@@ -1,4 +1,4 @@
-"""Which servers, as whom, and how long to wait for them: everything that a connection is made with."""
+"""The servers, the user and the timeouts of a connection."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _LEAST_PATIENCE, _MOST_PATIENCE = 1.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Made by `of`. Its parameters hold a password and are shown to nobody."""
+    """Made by `of`. Its parameters hold a password and are never shown."""
 
     parameters: dict[str, Any] = field(repr=False)
-    """As libpq has them."""
+    """Parameters of libpq."""
     where: str
-    """For messages."""
+    """The name of the database in messages."""
     several_hosts: bool
     patience: float
-    """Seconds without a sign of life after which a server that owes an answer is given up."""
+    """After so many seconds of silence, a server with a pending request is given up."""
     session: str
-    """How the sessions of this process are marked on the server; never used again."""
+    """The mark of this process's sessions on the server; never reused."""
 
     @staticmethod
     def of(url: URL | str, *, lease_duration: float) -> Target:
-        """Raises InvalidConfigError, without a word of what the URL says."""
+        """Raises InvalidConfigError, whose message does not repeat the URL."""
         parameters = _parse(url)
-        # A quarter of the lease: a leader whose connection has died without a word has time for another one.
+        # A quarter of the lease: a leader whose connection died silently has time for another one.
         patience = min(max(lease_duration / 4, _LEAST_PATIENCE), _MOST_PATIENCE)
         session = f"firesteel-{uuid.uuid4().hex}"
         hosts = str(parameters.get("host") or parameters.get("hostaddr") or "").split(",")
@@ -47,16 +47,16 @@ class Target:
         ports = ports * len(hosts) if len(ports) == 1 else ports
         at = ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
         defaults = {
-            # Of several hosts, the one that can be written to; a server that is read-only now is none to lead by.
+            # Of several hosts, the writable one; a read-only server is of no use to a leader.
             "target_session_attrs": "read-write",
             "connect_timeout": str(max(2, round(patience))),
-            # For connections that are silent because nothing is asked: a peer that is gone is noticed all the same.
+            # For idle connections: a peer that is gone is noticed all the same.
             "keepalives_idle": "5",
             "keepalives_interval": "2",
             "keepalives_count": "3",
             "tcp_user_timeout": str(round(patience * 1000)),
         }
-        # Marks, not wishes: how a session is called is how others see that we live.
+        # These are fixed: by the name of a session other nodes see that we live.
         marks = {"application_name": session}
         return Target(
             parameters={**defaults, **parameters, **marks},
@@ -70,15 +70,15 @@ class Target:
 def _parse(url: URL | str) -> dict[str, Any]:
     text = url.render_as_string(hide_password=False) if isinstance(url, URL) else url
     _, _, rest = text.partition("://")
-    rest = _hosts_of_sqlalchemy(rest.replace(" ", "%20"))  # SQLAlchemy leaves spaces, libpq wants none
+    rest = _hosts_of_sqlalchemy(rest.replace(" ", "%20"))  # SQLAlchemy keeps spaces, libpq does not accept them
     try:
-        # libpq's own parser: SQLAlchemy's knows one host only.
+        # libpq's own parser: SQLAlchemy's supports one host only.
         parameters = {
             key: value for key, value in conninfo_to_dict(f"postgresql://{rest}").items() if value is not None
         }
     except psycopg.Error:
         raise _unparsable(rest) from None
-    # What stands after a character that was not escaped is taken for a host, a port or a database.
+    # Text after an unescaped character is taken for a host, a port or a database.
     host, port, name = (str(parameters.get(key) or "") for key in ("host", "port", "dbname"))
     if "@" in host.lstrip("@") or "@" in name or not re.fullmatch(r"[0-9,]*", port):
         raise invalid("is not a PostgreSQL URL", _ESCAPED)
@@ -103,7 +103,7 @@ def _unparsable(rest: str) -> Exception:
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
     for part in rest.rpartition("?")[2].split("&"):
         key = part.partition("=")[0]
-        # Only what is nearly one of libpq's own is named, and by its right name: a key may be the end of a password.
+        # A key may be the end of a password: it is only named if it is close to a parameter of libpq, and then by that name.
         if key not in known and (near := difflib.get_close_matches(key, known, 1, cutoff=0.8)):
-            return invalid("has a parameter that PostgreSQL does not know", f"write {near[0]} if you mean that")
+            return invalid("has an unknown parameter", f"did you mean {near[0]}?")
     return invalid("is not a PostgreSQL URL", _ESCAPED)
