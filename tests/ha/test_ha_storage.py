@@ -129,7 +129,7 @@ def test_damage_is_noticed(files: ValueFiles) -> None:
             with pytest.raises(DamagedValueError, match=name):
                 await nodes.values.unpack(good)
         files.delete(name)
-        with pytest.raises(DamagedValueError, match="gone"):
+        with pytest.raises(DamagedValueError, match="missing"):
             await nodes.values.unpack(good)
 
     on(files, test)

@@ -170,7 +170,7 @@ def damaged(**data: str) -> dict[str, Any]:
     ],
 )
 def test_shard_that_cannot_be_understood_is_named_with_what_to_do(data: dict[str, str]) -> None:
-    with pytest.raises(StoreBrokenError, match=r"'test-state-00' was damaged.*backup"):
+    with pytest.raises(StoreBrokenError, match=r"'test-state-00' is damaged.*backup"):
         Shard.of(damaged(**data))
 
 

@@ -412,7 +412,7 @@ def test_state_of_a_newer_firesteel_is_refused(kubernetes: KubernetesServer, tmp
         with pytest.raises(StoreBrokenError, match="has format '2'"):
             await cluster.open()
         await edit(cluster, "test-state", {"data": {"format": "1", "shards": "none"}})
-        with pytest.raises(StoreBrokenError, match=r"was damaged.*delete it"):
+        with pytest.raises(StoreBrokenError, match=r"is damaged.*delete it"):
             await cluster.open()
 
     on_cluster(kubernetes, tmp_path, test)

@@ -120,7 +120,7 @@ def test_nothing_that_is_shown_holds_the_password() -> None:
         ("user:hunter2@host://x", "not a database URL"),
         ("postgresql://user:hunter2@host:54x2/db", "not a PostgreSQL URL"),
         ("postgresql://user:hunter2@host", "names no database"),
-        ("postgresql://user:hunter2@host/db?sslmod=require", "does not know — write sslmode if"),
+        ("postgresql://user:hunter2@host/db?sslmod=require", "unknown parameter — did you mean sslmode"),
         ("postgresql://user:hunter2@host/db?color=blue", "not a PostgreSQL URL"),
     ],
 )

@@ -207,15 +207,15 @@ def test_directory_without_leave_to_write() -> None:
             said = refusal(directory / "cluster.db")  # there, but its log files cannot be made
             assert "make the file and its directory writable" in said
             said = refusal(directory / "other.db")
-            assert f"the database {directory / 'other.db'} cannot be made (Permission denied)" in said
+            assert f"cannot create the database {directory / 'other.db'} (Permission denied)" in said
             said = refusal(directory / "sub" / "other.db")
-            assert "cannot be made (Permission denied)" in said
+            assert f"cannot create the database {directory / 'sub' / 'other.db'} (Permission denied)" in said
         finally:
             directory.chmod(0o700)
 
 
 def test_directory_in_place_of_the_file(tmp_path: Path) -> None:
-    assert "is no file" in refusal(tmp_path)
+    assert "is not a file" in refusal(tmp_path)
 
 
 def by_page_limit(services: SqlHighAvailabilityServices) -> tuple[Callable[[], None], Callable[[], None]]:

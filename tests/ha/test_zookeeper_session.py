@@ -130,7 +130,7 @@ def test_read_is_repeated_when_the_connection_breaks_and_a_write_is_not(cluster:
         network.drop()
         network.thaw()
         assert (await reading)[0]
-        with pytest.raises(StoreUnavailableError, match="may or may not have happened"):
+        with pytest.raises(StoreUnavailableError, match="may or may not have been carried out"):
             await writing  # and it has
         assert await session.read(Exists(made, None)) is not None
 
