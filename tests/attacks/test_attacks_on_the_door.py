@@ -240,7 +240,7 @@ def test_what_is_no_request_is_refused_in_the_same_form_and_not_worth_a_line_eac
         assert status_of(raw) == 400
         assert b"application/json" in raw
         assert b"x-content-type-options: nosniff" in raw
-        assert raw.endswith(b'{"errors":["This is no HTTP request."]}')
+        assert raw.endswith(b'{"errors":["This is not an HTTP request."]}')
     assert node.log.stat().st_size == before
 
 

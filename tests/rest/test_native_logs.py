@@ -244,7 +244,7 @@ def test_a_tail_is_bounded(tmp_path: Path) -> None:
         f.write(b"y" * 99 + b"\n")
         f.write((b"z" * 99 + b"\n") * (2 * FAR_BEHIND // 100))
     note, *lines = tail.new()
-    assert "bytes are left out" in note
+    assert "bytes are omitted" in note
     assert "y" not in "".join(lines)
     assert tail.new() == []
 

@@ -85,10 +85,10 @@ def test_the_same_request_again_is_the_same_job_also_when_the_old_one_is_forgott
 @pytest.mark.parametrize(
     ("known", "status", "why"),
     [
-        ({}, JobStatus.RUNNING, "only a job that has ended"),
+        ({}, JobStatus.RUNNING, "only ended jobs"),
         ({"mode": "batch"}, JobStatus.FAILED, "is a batch job"),
-        ({"checkpoint": ""}, JobStatus.CANCELED, "nothing is kept of job"),
-        ({"graph": None}, JobStatus.CANCELED, "is not kept any more"),
+        ({"checkpoint": ""}, JobStatus.CANCELED, "nothing to resume from"),
+        ({"graph": None}, JobStatus.CANCELED, "is no longer stored"),
     ],
 )
 def test_what_cannot_be_gone_on_with_is_refused_and_says_why(

@@ -56,7 +56,7 @@ def test_job_whose_attempt_is_not_written_yet_is_asked_again(tmp_path: Path) -> 
     desk = Desk(tmp_path)
     put(desk, ONE, job=GRAPH)
     answer = desk.client(ALICE).get(f"/jobs/{ONE}/session")
-    assert (answer.status_code, "ask again" in answer.text) == (409, True)
+    assert (answer.status_code, "try again" in answer.text) == (409, True)
 
 
 def test_other_jobs_give_no_session_away(tmp_path: Path) -> None:

@@ -358,10 +358,10 @@ def test_without_keys_nobody_gets_in() -> None:
     [
         (lambda r: httpx.Response(500), "500"),
         (lambda r: httpx.Response(302, headers={"location": "http://evil.example/keys"}), "302"),
-        (lambda r: httpx.Response(200, content=b"<html>"), "cannot be had"),
-        (lambda r: httpx.Response(200, content=b"[]"), "no JSON object"),
+        (lambda r: httpx.Response(200, content=b"<html>"), "are not available"),
+        (lambda r: httpx.Response(200, content=b"[]"), "did not send a JSON object"),
         (lambda r: httpx.Response(200, content=b'{"keys": [' + b" " * 600_000), "more than"),
-        (lambda r: httpx.Response(200, content=b"[" * 100_000), "cannot be had"),
+        (lambda r: httpx.Response(200, content=b"[" * 100_000), "are not available"),
         (
             lambda r: httpx.Response(200, json={"issuer": "https://evil.example", "jwks_uri": f"{ISSUER}/keys"}),
             "another",

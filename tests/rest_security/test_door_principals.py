@@ -17,7 +17,7 @@ def test_roles_are_ordered() -> None:
         if i >= j:
             require(principal, need)
         else:
-            with pytest.raises(ForbiddenError, match=f"p has the role {have.value}, and this needs {need.value}"):
+            with pytest.raises(ForbiddenError, match=f"p has the role {have.value}, but this needs {need.value}"):
                 require(principal, need)
 
 

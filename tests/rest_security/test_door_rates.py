@@ -83,7 +83,7 @@ def test_a_flood_is_answered_with_429() -> None:
     answer = ask(door, "GET", "/who")
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1
-    assert "come again" in errors_of(answer)[0]
+    assert "try again" in errors_of(answer)[0]
 
 
 class TwoPeople:

@@ -54,7 +54,7 @@ def test_nothing_else_is(method: str, path: str) -> None:
     """S20, S34"""
     answer = ask(door(), method, path, headers={"content-type": "application/json"})
     assert answer.status_code == 403
-    assert errors_of(answer) == ["prometheus is a scraper, who may read /metrics and nothing else."]
+    assert errors_of(answer) == ["prometheus has the role scraper, which may only read /metrics."]
 
 
 def test_behind_the_door_it_is_less_than_a_viewer() -> None:

@@ -53,12 +53,12 @@ def test_other_addresses_need_authentication_and_tls(bind: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"authentication": ()}, ["security.rest.authentication: names no way"]),
+        ({"authentication": ()}, ["security.rest.authentication: is empty"]),
         ({"authentication": (TOKEN, NONE)}, ["security.rest.authentication: has none together with token"]),
         ({"authentication": (NONE, OIDC), **ISSUER}, ["security.rest.authentication: has none together with oidc"]),
         (
             {"authentication": (OIDC,)},
-            ["security.oidc.issuer: is missing", "security.oidc.audience: is missing"],
+            ["security.oidc.issuer: is not set", "security.oidc.audience: is not set"],
         ),
         (
             {"authentication": (OIDC,), **ISSUER, "oidc_issuer": "http://issuer.example"},
@@ -78,13 +78,13 @@ def test_other_addresses_need_authentication_and_tls(bind: str) -> None:
         ({**ISSUER}, ["security.oidc.issuer: is set, but", "security.oidc.audience: is set, but"]),
         ({"oidc_jwks_url": "https://issuer.example/keys"}, ["security.oidc.jwks-url: is set, but"]),
         ({"mtls_roles": ("a=admin:*",)}, ["security.mtls.roles: is set, but"]),
-        ({"authentication": (MTLS,), **CLIENTS}, ["security.rest.authentication: has mtls, and"]),
+        ({"authentication": (MTLS,), **CLIENTS}, ["security.rest.authentication: has mtls, but"]),
         (
             {"authentication": (MTLS,), **TLS},
-            ["security.ssl.rest.ca: is missing", "security.mtls.roles: is empty"],
+            ["security.ssl.rest.ca: is not set", "security.mtls.roles: is empty"],
         ),
-        ({"ssl_enabled": True}, ["security.ssl.rest.certificate: is missing", "security.ssl.rest.key: is missing"]),
-        ({**TLS, "ssl_key": None}, ["security.ssl.rest.key: is missing"]),
+        ({"ssl_enabled": True}, ["security.ssl.rest.certificate: is not set", "security.ssl.rest.key: is not set"]),
+        ({**TLS, "ssl_key": None}, ["security.ssl.rest.key: is not set"]),
         (
             {**TLS, "ssl_enabled": False},
             ["security.ssl.rest.certificate: is set, but", "security.ssl.rest.key: is set, but"],

@@ -1,1 +1,1 @@
-"""Resources that Flink has not: job graphs, events, logs, lineage, engines, files."""
+"""Resources that Flink does not have: job graphs, events, logs, lineage, engines, files."""

@@ -1,4 +1,4 @@
-"""Small questions: who am I, is anybody there, who leads; and a job as the control plane knows it."""
+"""The caller's identity, the health of a node, the leader, and the control plane's view of a job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Health(TypedDict):
     status: str
     """`ok`, or `degraded`."""
     since: NotRequired[int]
-    """Of a degraded one; milliseconds since 1970."""
+    """Since when it is degraded; milliseconds since 1970."""
 
 
 class Leader(TypedDict):
@@ -87,9 +87,9 @@ class StoryAnswer(TypedDict):
 
 class HandOverAnswer(TypedDict):
     leader: Leader
-    """Whoever leads now, and gives it away."""
+    """The current leader, which hands leadership over."""
     others: bool | None
-    """Whether another node is known to wait; null when that cannot be told."""
+    """Whether another node is known to wait; null if that is unknown."""
 
 
 class OptionMessage(TypedDict):
@@ -107,11 +107,13 @@ class ConfigurationAnswer(TypedDict):
 class HandOverRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    epoch: int | None = Field(None, description="Of the leader that is meant; once another leads, nothing is done.")
-    force: bool = Field(False, description="Also when no other node is known.")
+    epoch: int | None = Field(
+        None, description="The epoch of the leader that should hand over; nothing is done if another leads."
+    )
+    force: bool = Field(False, description="Hand over even if no other node is known.")
 
 
-@router.get("/whoami", response_model=WhoAmI, summary="Who the caller is to this cluster")
+@router.get("/whoami", response_model=WhoAmI, summary="The caller's identity and role")
 async def who_am_i(principal: CallerPrincipal) -> Response:
     content: WhoAmI = {"name": principal.name, "role": principal.role.value, "owner": principal.owner}
     return answer(content)
@@ -120,9 +122,9 @@ async def who_am_i(principal: CallerPrincipal) -> Response:
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Whether this node serves")
 async def health(context: Context, ready: str | None = None) -> Response:
-    """For load balancers and probes, who show no credential and are told no details.
+    """For load balancers and probes, which send no credential and get no details.
 
-    200 while the process lives. With `?ready`, 503 while the node knows no leader: requests would not be served.
+    200 while the process lives. With `?ready`, 503 while the node knows no leader, as it could not serve requests.
     """
     absence = context.node.absence
     if absence is None:
@@ -132,9 +134,9 @@ async def health(context: Context, ready: str | None = None) -> Response:
     return answer(content, 200 if ready is None else 503)
 
 
-@router.get("/cluster/status", response_model=ClusterStatusAnswer, summary="Who leads, and which node answers")
+@router.get("/cluster/status", response_model=ClusterStatusAnswer, summary="The leader, and the node that answers")
 async def cluster_status(context: Context, principal: CallerPrincipal, request: Request) -> Response:
-    """The leader answers, or, when there is none to ask, each node for itself: `degraded`, why, since when, who led last."""
+    """The leader answers. Without a leader each node answers for itself: `degraded`, why, since when, and the last leader."""
     absence: Absence | None = request.scope.get(ABSENCE) or context.node.absence
     leader = _known_leader(context) if absence is None else None
     options = context.configuration.high_availability
@@ -162,13 +164,13 @@ async def cluster_status(context: Context, principal: CallerPrincipal, request: 
     status_code=202,
     response_model=HandOverAnswer,
     openapi_extra=body_schema(HandOverRequest),
-    summary="Have the leader give its leadership to another node",
+    summary="Hand leadership over to another node",
 )
 async def hand_over(context: Context, principal: CallerPrincipal, request: Request) -> Response:
-    """For admins. 409 when there is no other node to lead.
+    """For admins. 409 if no other node could lead.
 
-    Ask `/cluster/status` what became of it: when another node leads, it is done; when the same one leads again, in a newer
-    epoch, nobody took over in time. To repeat the request does no harm when it says which epoch is meant.
+    `/cluster/status` shows the outcome: when another node leads, it is done; when the same node leads again in a newer
+    epoch, no other took over in time. Repeating the request does no harm if it names the epoch.
     """
     require(principal, Role.ADMIN)
     wish = await body_as(request, HandOverRequest)
@@ -176,14 +178,14 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
     others = await context.node.others_wait()
     content: HandOverAnswer = {"leader": {"address": context.address, "epoch": epoch}, "others": others}
     if wish.epoch is not None and wish.epoch < epoch:
-        return answer(content, 202)  # another leads already
+        return answer(content, 202)  # another node already leads
     if wish.epoch is not None and wish.epoch > epoch:
-        raise HttpError(409, f"Epoch {wish.epoch} has not begun; the leader is of epoch {epoch}.")
+        raise HttpError(409, f"Epoch {wish.epoch} has not begun; the current epoch is {epoch}.")
     if others is False and not wish.force:
         raise HttpError(
             409,
             f"No other node of the cluster could lead in place of {context.address}: "
-            "start one, or force it, and this node leads again after a few seconds if none comes.",
+            "start one, or use force; then this node leads again after a few seconds if there is still none.",
         )
     context.node.begin_hand_over()
     return answer(content, 202)
@@ -192,10 +194,10 @@ async def hand_over(context: Context, principal: CallerPrincipal, request: Reque
 @router.get(
     "/cluster/configuration",
     response_model=ConfigurationAnswer,
-    summary="Every option of the leader with its value, and where that was set",
+    summary="The options of the leader with their values and origins",
 )
 async def configuration(context: Context, principal: CallerPrincipal) -> Response:
-    """For admins: values and origins tell where files of the node are. Secrets are masked."""
+    """For admins, as values and origins reveal paths of the node. Secrets are masked."""
     require(principal, Role.ADMIN)
     options = [
         {"key": row.key, "value": str(row.value), "origin": row.origin, "description": row.description}
@@ -206,7 +208,7 @@ async def configuration(context: Context, principal: CallerPrincipal) -> Respons
 
 def _known_leader(context: RestContext) -> LeaderInformation | None:
     try:
-        # A node knows of itself a moment before it reads of itself.
+        # A node knows that it leads a moment before the store says so.
         return LeaderInformation(context.node.epoch, context.address)
     except NotLeadingError:
         return context.node.leader()
@@ -220,14 +222,16 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-@jobs.get("/jobs/{jobid}/story", response_model=StoryAnswer, summary="Each state that a job entered, and why")
+@jobs.get("/jobs/{jobid}/story", response_model=StoryAnswer, summary="Each state that a job entered, with the cause")
 async def story(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
-    """In order and across leaders, whose epochs it names. `left_out` counts chapters that were before the first one."""
+    """In order, across leaders, with their epochs. `left_out` is the number of chapters before the first one."""
     job = await context.gateway.request_job(caller.read(job_id))
     return answer({"job_id": job_id, **job.get("story", {"chapters": [], "left_out": 0})})
 
 
-@jobs.get("/jobs/{jobid}/execution-graph", response_model=dict[str, Any], summary="All that is known of a job")
+@jobs.get(
+    "/jobs/{jobid}/execution-graph", response_model=dict[str, Any], summary="Everything that is known about a job"
+)
 async def execution_graph(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
     """Its graph, its state, its failures and its progress. Times are seconds since 1970."""
     job = await context.gateway.request_job(caller.read(job_id))

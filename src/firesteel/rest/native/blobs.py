@@ -1,4 +1,4 @@
-"""Files that travel with jobs: uploaded once, named by their content, seen by their owner only (S19)."""
+"""Files that jobs need: uploaded once, named by their content, visible only to their owner (S19)."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ async def upload(
     principal: CallerPrincipal,
     expected: Annotated[
         str | None,
-        Header(alias="X-Content-SHA256", pattern=SHA256, description="What the file must be, or it is refused."),
+        Header(alias="X-Content-SHA256", pattern=SHA256, description="The expected hash; another file is refused."),
     ] = None,
 ) -> Response:
-    """The body is the file, whatever its content type. A job names it as `blob:<key>/<name>`; one that no job needs is
+    """The body is the file, of any content type. Jobs refer to it as `blob:<key>/<name>`; a file that no job needs is
     removed after a while."""
     require(principal, Role.OPERATOR)
     limit = memory_bytes(context.configuration.blob.max_size)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:19]) > limit:
-        raise TooLargeError(f"the file has {declared[:19]} bytes, and {limit:,} are allowed (blob.max-size)")
+        raise TooLargeError(f"the file has {declared[:19]} bytes, but at most {limit:,} are allowed (blob.max-size)")
     try:
         stored = await context.blobs.put(
             request.stream(),
@@ -80,14 +80,14 @@ async def upload(
             expected=None if expected is None else BlobKey(expected.lower()),
         )
     except ClientDisconnect:
-        raise HttpError(400, "The upload broke off; nothing was stored.") from None
+        raise HttpError(400, "The upload was interrupted; nothing was stored.") from None
     content: StoredBlob = {"key": stored.key, "size": stored.size}
     return answer(content, 201, {"location": f"/blobs/{stored.key}"})
 
 
 @router.get("/blobs", response_model=BlobList, summary="Files of the caller")
 async def list_blobs(context: Context, principal: CallerPrincipal) -> Response:
-    """The newest first; for admins, those of everybody."""
+    """The newest first; admins see the files of all owners."""
     content: BlobList = {"blobs": [_shown(b) for b in await context.blobs.list(_reads_as(principal))]}
     return answer(content)
 
@@ -115,28 +115,28 @@ async def describe(context: Context, principal: CallerPrincipal, text: KeyParam)
     key, owner = BlobKey(text.lower()), _reads_as(principal)
     info = await context.blobs.info(key, owner)
     if at_least(principal, Role.OPERATOR):
-        # Whoever may is about to name it in a job: it must not be collected in between.
+        # The caller may be about to name it in a job, so it must not be collected in between.
         await context.blobs.touch([key], owner=owner)
     return answer(_shown(info))
 
 
 @router.delete("/blobs/{key}", response_model=Nothing, summary="Remove a file")
 async def remove(context: Context, caller: CallerParam, text: KeyParam) -> Response:
-    """Refused while a job that has not ended needs it. An admin removes it from all who uploaded it."""
+    """Refused while a job that has not ended needs it. An admin removes it for all its uploaders."""
     principal, key = caller.principal, BlobKey(text.lower())
     require(principal, Role.OPERATOR)
     owner = _reads_as(principal)
     await context.blobs.info(key, owner)
     if (what := await _needed_by(context, caller, key)) is not None:
-        raise JobStateError(f"{what} needs the file {key}; delete it when that is gone")
+        raise JobStateError(f"{what} needs the file {key}; delete the file afterwards")
     await context.blobs.delete(key, owner)
     return answer({})
 
 
 async def _needed_by(context: RestContext, caller: Caller, key: BlobKey) -> str | None:
-    """What still needs the file: a job that has not ended, or an uploaded program; what is not the caller's has no name.
+    """What still needs the file: a job that has not ended, or an uploaded program. It is not named if it is not the caller's.
 
-    Whoever uploaded the same file has it in their own right.
+    Other owners who uploaded the same file have their own right to it.
     """
 
     async def theirs(owner: str) -> bool:
@@ -144,19 +144,19 @@ async def _needed_by(context: RestContext, caller: Caller, key: BlobKey) -> str 
 
     for upload in await context.gateway.list_uploads():
         if upload.key == key and not await theirs(upload.owner):
-            return f"the program {upload.upload_id}" if caller.sees(upload.owner) else "somebody's program"
+            return f"the program {upload.upload_id}" if caller.sees(upload.owner) else "another user's program"
     for row in await context.gateway.list_jobs():
         if row.status.terminal or await theirs(row.owner):
             continue
         job = await context.gateway.request_job(row.job_id)
         if any(file.text.startswith(f"blob:{key}/") for file in files_in(job.get("graph"))):
-            return f"job {row.job_id}" if caller.sees(row.owner) else "somebody's job"
+            return f"job {row.job_id}" if caller.sees(row.owner) else "another user's job"
     return None
 
 
 def _reads_as(principal: Principal) -> str | None:
-    """The owner whose files the principal sees; None is everybody's."""
-    # A worker fetches by digest what the job says that it runs, whosever that is; the door lets it ask for nothing else.
+    """The owner whose files the principal sees; None for all owners."""
+    # A worker fetches files of the jobs that it runs by digest, of any owner; the door allows it nothing else.
     everybodys = principal.role in (Role.ADMIN, Role.WORKER) or principal.owner == EVERYBODY
     return None if everybodys else principal.owner
 

@@ -1,4 +1,4 @@
-"""Columns with their types, as Spark and its users write them: DDL, Spark's JSON schema, and the `ReadSchema` of a scan."""
+"""Columns with their types in the forms of Spark: DDL, the JSON schema, and the `ReadSchema` of a scan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Column(TypedDict):
 
 
 def columns_of_schema(schema: str) -> list[Column] | None:
-    """The columns of a source's schema; None for one that is not understood."""
+    """The columns of a source's schema; None if it cannot be parsed."""
     try:
         names = column_names(schema)
         if schema.lstrip().startswith("{"):
@@ -36,7 +36,7 @@ def columns_of_schema(schema: str) -> list[Column] | None:
 
 
 def columns_of_scan(description: str) -> list[Column] | None:
-    """The columns that a physical scan reads; None when it does not say, or not all of them."""
+    """The columns that a physical scan reads; None when they are not listed, or not all of them."""
     found = _READ_SCHEMA.search(description)
     inner = None if found is None else _inside(found["columns"])
     if inner is None or "..." in inner:
@@ -64,7 +64,7 @@ def simple_type(kind: Any) -> str:
             return f"struct<{inner}>"
         case {"type": "udt", "sqlType": plain}:
             return simple_type(plain)
-    raise ValueError(f"{kind!r} is no type")
+    raise ValueError(f"{kind!r} is not a type")
 
 
 def _type_of(part: str) -> str:
@@ -75,7 +75,7 @@ def _type_of(part: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no brackets and no quotes; comments are left out."""
+    """Split at commas outside of brackets and quotes, without comments."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         if piece.startswith(("--", "/*")):
@@ -89,7 +89,7 @@ def _split(text: str) -> list[str]:
 
 
 def _inside(text: str) -> str | None:
-    """What stands between the first bracket and the one that closes it."""
+    """The text between the first bracket and its closing bracket."""
     depth = 0
     for i, c in enumerate(text):
         depth += (c in _OPENING) - (c in _CLOSING)

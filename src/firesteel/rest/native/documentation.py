@@ -1,4 +1,4 @@
-"""`GET /docs`: the OpenAPI document as a page. Nothing in it runs, and nothing is fetched from elsewhere (S15)."""
+"""`GET /docs`: the OpenAPI document as a page, without scripts and without resources from elsewhere (S15)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def render_page(document: Mapping[str, Any]) -> str:
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n"
         f"{_paragraphs(info.get('description', ''))}"
-        '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>\n'
+        '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>\n'
         f"{sections}</body>\n</html>\n"
     )
 

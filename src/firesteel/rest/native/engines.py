@@ -1,4 +1,4 @@
-"""Engines, and the jobs that wait for one."""
+"""Engines, and jobs that wait for one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class EngineMessage(TypedDict):
     master: str
     memory: str
     cores: int
-    """0 when that is not known."""
+    """0 if unknown."""
     slots: int
     free: int
     state: str
     since: int
-    """Milliseconds since 1970; 0 for one that was attached."""
+    """Milliseconds since 1970; 0 for an attached engine."""
     address: str
     foreign: bool
-    """Started by somebody else, who stops it."""
+    """Whether it was started, and will be stopped, outside of the cluster."""
     owner: str | None
-    """Whose jobs it is for; null: everybody's, or nobody's yet."""
+    """The owner whose jobs may use it; null if all may, or none is assigned yet."""
 
 
 class EngineList(TypedDict):
@@ -49,12 +49,12 @@ class WaitingJob(TypedDict):
 
 class QueueView(TypedDict):
     waiting: int
-    """Of all owners."""
+    """The number of waiting jobs of all owners."""
     jobs: list[WaitingJob]
-    """Those that the caller sees, the one that waits longest first."""
+    """The waiting jobs that the caller may see, longest wait first."""
 
 
-@router.get("/engines", response_model=EngineList, summary="Engines: what jobs run on")
+@router.get("/engines", response_model=EngineList, summary="Engines that jobs run on")
 async def list_engines(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
     engines = [e for e in overview.resources.engines if caller.sees_engine(e.owner)]
@@ -72,7 +72,7 @@ async def show_queue(context: Context, caller: CallerParam) -> Response:
 def render_engine(engine: EngineOverview) -> EngineMessage:
     return {
         "id": engine.engine_id,
-        "master": mask_text(engine.master),  # that of an attached engine is a URL, which may hold a token
+        "master": mask_text(engine.master),  # the master of an attached engine is a URL, which may hold a token
         "memory": engine.memory,
         "cores": engine.cores,
         "slots": engine.slots,

@@ -1,7 +1,7 @@
-"""Who listens to what, and the progress and log lines that are found out for those who listen to a job.
+"""The listeners of event streams, and the progress and log lines that are read for listeners of a job.
 
-A job's state comes to listeners by itself (`jobmaster.events`). Its progress and its log are files: one task looks at them for
-all listeners of a job, while there are any.
+Changes of a job's state are pushed to listeners (`jobmaster.events`). Its progress and its log are files: one task polls
+them for all listeners of a job, while there are any.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from firesteel.types import JobID
 logger = logging.getLogger(__name__)
 
 END = "end"
-"""Kind of an event that is not sent: the stream ends, or what was waited for has come."""
+"""Kind of an event that is not sent: it wakes a stream because it ends or its job has ended."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 SHARE = 4
-"""The part of all streams that one caller may have open: one of so many."""
+"""One caller may have open one of so many of all streams."""
 RESERVE = 10
-"""The part of all streams that is kept for admins: one of so many."""
+"""One of so many of all streams is reserved for admins."""
 MOST_WAITING = 1 << 20
-"""Characters of log lines that wait for one slow listener."""
+"""Characters of log lines that are buffered for one slow listener."""
 
 
 class Listener:
@@ -42,7 +42,7 @@ class Listener:
         self.subscription = subscription
         self.wants_logs = logs
         self.lost = 0
-        """Log events that it was too slow for and does not know of yet."""
+        """The number of dropped log events that the listener was not told about yet."""
         self._waiting = 0
 
     def offer(self, event: JobEvent) -> None:
@@ -57,7 +57,7 @@ class Listener:
         self.subscription.offer(event)
 
     async def next(self, patience: float) -> JobEvent | None:
-        """The next event; None when there was none for so long."""
+        """The next event; None when there was none within the timeout."""
         if self.lost:
             lost, self.lost = self.lost, 0
             return JobEvent(LOST, JobID(""), time.time(), {"count": lost})
@@ -68,7 +68,7 @@ class Listener:
             return None
         if event.kind == LOG:
             self._waiting = max(0, self._waiting - _size(event))
-        elif event.kind == LOST:  # log lines may be among them
+        elif event.kind == LOST:  # the lost events may include log lines
             self._waiting = 0
         return event
 
@@ -81,11 +81,11 @@ class EventSource:
 
     def __init__(self, *, interval: float = 0.5, slowest: float = 2.0, keep_alive: float = 15.0) -> None:
         self.interval = interval
-        """Between two looks at a job of which there is news."""
+        """Seconds between two polls of an active job."""
         self.slowest = slowest
-        """Between two looks at one of which there was none for a while."""
+        """Seconds between two polls of a job that had no news for a while."""
         self.keep_alive = keep_alive
-        self._tasks = OwnedTasks("event-source", lambda _: None)  # it has logged what it was; streams go on
+        self._tasks = OwnedTasks("event-source", lambda _: None)  # the error is logged, and streams continue
         self._streams: set[Listener] = set()
         self._watches: dict[JobID, _Watch] = {}
         self._admitted: Counter[Hashable] = Counter()
@@ -97,11 +97,11 @@ class EventSource:
 
     @property
     def watched(self) -> int:
-        """Jobs whose files are being looked at."""
+        """Jobs whose files are polled."""
         return len(self._watches)
 
     def admit(self, limit: int, caller: Hashable = None, *, privileged: bool = False) -> None:
-        """Count a stream of `caller` in; `leave` counts it out. One caller has a quarter; a tenth is for the privileged.
+        """Count a new stream of `caller`, until `leave`. One caller may have a quarter; a tenth is reserved for admins.
 
         Raises:
             RateLimitedError: there are `limit` of them, or as many as this caller may have.
@@ -109,9 +109,9 @@ class EventSource:
         own, share = self._admitted[caller], max(1, limit // SHARE)
         most = limit if privileged else limit - limit // RESERVE
         if self._closed or self.listeners >= most or own >= share:
-            which = f"{own} event streams of yours are" if own >= share else f"{self.listeners} event streams are"
+            which = f"you have {own} event streams" if own >= share else f"{self.listeners} event streams are"
             raise RateLimitedError(
-                f"{which} open, and no more are served (rest.max-event-listeners); close some, or ask again later",
+                f"{which} open, which is the limit (rest.max-event-listeners); close some, or try again later",
                 retry_after=5,
             )
         self._admitted[caller] += 1
@@ -123,7 +123,7 @@ class EventSource:
 
     @contextlib.contextmanager
     def listening(self, listener: Listener) -> Iterator[Listener]:
-        """Be ended when this source is closed."""
+        """End `listener` when this source is closed."""
         self._streams.add(listener)
         if self._closed:
             listener.end()
@@ -136,9 +136,9 @@ class EventSource:
     async def following(
         self, job_id: JobID, logs: JobLogs, listener: Listener, known: Mapping[str, Any] = NOTHING
     ) -> AsyncIterator[_Watch]:
-        """Have progress and log lines of a job offered to `listener`.
+        """Offer progress and log lines of a job to `listener`.
 
-        At once: the last lines of the log, and the progress when it is not what the listener was told before (`known`).
+        It gets the last lines of the log at once, and the progress if that differs from what it has (`known`).
         """
         watch = self._watches.get(job_id)
         if watch is None:
@@ -168,7 +168,7 @@ class EventSource:
             pause = self.interval if found else min(self.slowest, pause * 1.5)
 
     def interrupt(self) -> None:
-        """End the streams that are open; those who still want to know connect again, to whoever leads."""
+        """End the open streams; clients reconnect to the current leader."""
         for listener in list(self._streams):
             listener.end()
 
@@ -186,7 +186,7 @@ class _Watch:
         self.job_id = job_id
         self.listeners: set[Listener] = set()
         self.count = 0
-        """Of listeners, with those that are about to join."""
+        """The number of listeners, including those that are about to join."""
         self.task: asyncio.Task[None] | None = None
         self._tail = JobTail(logs, job_id)
         self._turn = asyncio.Lock()
@@ -204,7 +204,7 @@ class _Watch:
             self.listeners.add(listener)
 
     async def look(self, *, over: bool = False) -> bool:
-        """Offer what is new to all listeners; whether there was anything."""
+        """Offer new events to all listeners; returns whether there were any."""
         async with self._turn:
             if not self._begun:
                 return False

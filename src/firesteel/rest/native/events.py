@@ -1,7 +1,7 @@
-"""`GET /jobs/{jobid}/events` and `GET /events`: what happens to jobs, as server-sent events.
+"""`GET /jobs/{jobid}/events` and `GET /events`: changes of jobs as server-sent events.
 
-A stream is not a record: whoever connects is told how things stand (`snapshot`) and then what changes. After a break, of the
-connection or of the leadership, a client connects again and begins anew.
+A stream is not a record: a client first gets the current state (`snapshot`) and then the changes. When the connection or the
+leadership is lost, a client reconnects and starts anew.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # a proxy that gathers an answer before it passes it on would wait for ever
+    "x-accel-buffering": "no",  # a proxy that buffers the whole answer would wait forever
 }
 _DESCRIBED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -44,7 +44,7 @@ _DESCRIBED: dict[int | str, dict[str, Any]] = {
 
 @router.get(
     "/jobs/{jobid}/events",
-    summary="What happens to a job, as it happens",
+    summary="Events of a job, as they happen",
     response_class=StreamingResponse,
     responses=_DESCRIBED,
 )
@@ -52,9 +52,9 @@ async def job_events(
     context: Context,
     caller: CallerParam,
     job_id: JobIdParam,
-    logs: Annotated[bool, Query(description="Also the lines that the running attempt logs.")] = False,
+    logs: Annotated[bool, Query(description="Include the log lines of the running attempt.")] = False,
 ) -> Response:
-    """Events: `snapshot` first, then `state`, `progress`, `log` and `lost`. The last one is the `state` that is final."""
+    """The first event is `snapshot`; then come `state`, `progress`, `log` and `lost`. The last one is the final `state`."""
     return _open(context, caller, job_stream(context, caller.read(job_id), logs=logs))
 
 
@@ -65,7 +65,7 @@ async def job_events(
     responses=_DESCRIBED,
 )
 async def all_events(context: Context, caller: CallerParam) -> Response:
-    """Events `state` and `lost`, of all jobs that the caller sees."""
+    """The events `state` and `lost` of all jobs that the caller may see."""
     return _open(context, caller, cluster_stream(context, caller))
 
 
@@ -78,7 +78,7 @@ def _open(context: RestContext, caller: Caller, stream: AsyncGenerator[bytes, No
 
 
 class EventStream(StreamingResponse):
-    """Lets go of what the stream holds as soon as it is over, however it ends."""
+    """Releases the resources of the stream as soon as it ends, in any way."""
 
     def __init__(self, stream: AsyncGenerator[bytes, None], on_end: Callable[[], None]) -> None:
         super().__init__(stream, headers=HEADERS)
@@ -96,7 +96,7 @@ class EventStream(StreamingResponse):
 async def job_stream(context: RestContext, job_id: JobID, *, logs: bool) -> AsyncGenerator[bytes, None]:
     gateway, source = context.gateway, context.events
     lines = Numbered()
-    # Listening comes first, and the Dispatcher reads the state before it waits for anything: nothing is missed or told twice.
+    # Listening starts first, and the Dispatcher reads the state before it awaits anything: nothing is missed or sent twice.
     with gateway.events(job_id) as subscription, source.listening(Listener(subscription, logs=logs)) as listener:
         job = await gateway.request_job(job_id)
         yield lines.event(SNAPSHOT, snapshot(job))
@@ -113,7 +113,7 @@ async def job_stream(context: RestContext, job_id: JobID, *, logs: bool) -> Asyn
                         yield lines.event(STATE, final_state(over))
                     return
                 if event.final:
-                    # What was written last comes before the end.
+                    # The last lines are sent before the end.
                     await watch.look(over=True)
                     listener.end()
                     while (late := await listener.next(source.keep_alive)) is not None and late.kind != END:
@@ -127,7 +127,7 @@ async def cluster_stream(context: RestContext, caller: Caller) -> AsyncGenerator
     gateway, source = context.gateway, context.events
     lines = Numbered()
     with gateway.events() as subscription, source.listening(Listener(subscription)) as listener:
-        yield KEEP_ALIVE  # the client knows that it is connected
+        yield KEEP_ALIVE  # tells the client that it is connected
         while (event := await listener.next(source.keep_alive)) is None or event.kind != END:
             if event is None:
                 if not _leads(context):
@@ -138,7 +138,7 @@ async def cluster_stream(context: RestContext, caller: Caller) -> AsyncGenerator
 
 
 async def _ended(context: RestContext, job_id: JobID) -> dict[str, Any] | None:
-    """None while the job runs and this node leads. The job once it has ended; empty when there is nobody to ask."""
+    """None while the job runs and this node leads; the job once it has ended; empty when this node does not lead."""
     try:
         if not (await context.gateway.request_job_status(job_id)).terminal:
             return None
@@ -149,7 +149,7 @@ async def _ended(context: RestContext, job_id: JobID) -> dict[str, Any] | None:
 
 def _leads(context: RestContext) -> bool:
     try:
-        context.gateway.events().close()  # it refuses listeners when it leads no more
+        context.gateway.events().close()  # refuses listeners when it no longer leads
     except FiresteelError:
         return False
     return True
@@ -192,7 +192,7 @@ def snapshot(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def final_state(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The last event of a job that ended before anybody listened: that of `end_event`, from its details."""
+    """The last event of a job that ended before the client connected: like `end_event`, but made from its details."""
     data = {"job_id": job["job_id"], "status": job["status"], "at": job["ended_at"], "attempt": job["attempt"]}
     if job["failure"]:
         data["failure"] = job["failure"]

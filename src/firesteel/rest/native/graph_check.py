@@ -1,4 +1,4 @@
-"""`POST /jobs/check`: what is wrong with a pipeline, line by line, and the graph that it makes. Nothing is stored or run."""
+"""`POST /jobs/check`: the problems of a pipeline, with lines, and its graph. Nothing is stored or run."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ProblemMessage(TypedDict):
     vertex: str | None
     field: str | None
     line: int | None
-    """Of the text that was sent, from 1."""
+    """The line in the submitted text, from 1."""
     certain: bool
-    """False for a suspicion that only Spark can settle; the job would be accepted."""
+    """False for a warning that only Spark can confirm; the job would be accepted."""
 
 
 class GraphCheck(TypedDict):
     problems: list[ProblemMessage]
     graph: dict[str, Any] | None
-    """Completed, with variables replaced; null when something is surely wrong."""
+    """The completed graph with variables replaced; null if there are errors."""
 
 
 _BODY = {
@@ -50,10 +50,10 @@ _BODY = {
     "/jobs/check", response_model=GraphCheck, summary="Check a pipeline without running it", openapi_extra=_BODY
 )
 async def check_graph(request: Request, context: Context, caller: CallerParam) -> Response:
-    """For those who may submit it, and counted as a submission. What a job refers to is looked at when it is submitted."""
+    """For callers that may submit it; counts as a submission. References to files and savepoints are checked on submission."""
     admit_submission(context, caller)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in YAML:
-        raise HttpError(400, "Send the pipeline as it is in a file, with 'Content-Type: application/yaml'.")
+        raise HttpError(400, "Send the pipeline as YAML text, with 'Content-Type: application/yaml'.")
     source = SubmittedDocument(yaml=pipeline_text(await request.body()))
     try:
         admitted = await admit(context, caller, source)

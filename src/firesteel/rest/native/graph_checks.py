@@ -1,7 +1,7 @@
-"""What a node says about the graphs and places that callers send: soon, or not at all (S25, S42, S43).
+"""Checks of graphs and paths that callers send, within bounded time (S25, S42, S43).
 
-A small graph is checked here: whatever is in it, that takes milliseconds. A larger one, and every place that a caller names, is
-looked at by a worker that can be killed.
+A small graph is checked here, which takes milliseconds whatever its content. A larger one, and every path that a caller
+names, is checked by a worker process that can be killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SMALL = 16_384
-"""Characters, with an allowance for each value, and with what variables bring in."""
+"""The size of a small graph in characters, with an allowance for each value, and with the values of variables."""
 SMALL_SQL = 8_192
 """Characters of all queries of a small graph."""
 _PER_VALUE = 16
@@ -36,23 +36,23 @@ PLACE_SECONDS = 10.0
 
 
 class GraphChecks:
-    """Of a node. Holds no process before one is needed."""
+    """The checks of a node. It starts a process when one is first needed."""
 
     def __init__(self, policy: Callable[[], SandboxPolicy | None] = lambda: None) -> None:
-        """`policy` is asked when a place has to be looked at."""
+        """`policy` is called when a path has to be checked."""
         self._policy = policy
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="graph-checks-small")
-        """A graph that takes long to check holds up other graphs, and nothing else."""
+        """A graph that takes long to check delays only other graphs."""
         self._graphs = Workers(2, "graph-checks", cpu=CHECK_CPU, seconds=CHECK_SECONDS)
         self._places = Workers(4, "places", cpu=PLACE_CPU, seconds=PLACE_SECONDS)
-        """Of their own: a host that never answers keeps nobody from submitting."""
+        """Separate workers, so that a host that never answers blocks no submissions."""
 
     async def admit(self, owner: str, source: SubmittedDocument, policy: Policy) -> Admitted:
-        """What `source` describes, looked at on behalf of `owner`. Its canonical bytes are written.
+        """Check the graph in `source` on behalf of `owner`, and write its canonical bytes.
 
         Raises:
-            InvalidPipelineError: with everything that is wrong with it; also when that takes too long to find out.
-            RateLimitedError: enough large graphs of this owner are being checked.
+            InvalidPipelineError: with all its problems, or when checking takes too long.
+            RateLimitedError: too many large graphs of this owner are being checked.
         """
         if is_small(source):
             return await self.in_thread(_admitted, source, policy)
@@ -71,15 +71,15 @@ class GraphChecks:
         return await self.in_thread(_readmitted, found["result"], policy)
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What is said about a graph takes CPU, and imports the parser of SQL: not for the event loop."""
+        """Run a check in a thread: it takes CPU and imports the SQL parser, which must not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
 
     async def job_of_savepoint(self, owner: str, path: str) -> JobID:
-        """Whose savepoint stands at `path`, a place that a caller named.
+        """The job that the savepoint at `path`, which a caller named, belongs to.
 
         Raises:
-            SavepointError: there is none, or it could not be read in time.
-            RateLimitedError: enough places of this owner are being looked at.
+            SavepointError: there is no savepoint, or it could not be read in time.
+            RateLimitedError: too many paths of this owner are being checked.
         """
         try:
             sandbox = await asyncio.to_thread(self._sandbox, owner)
@@ -96,10 +96,10 @@ class GraphChecks:
         return sandbox.to_json() if sandbox is not None else None
 
     async def fit_of_savepoint(self, owner: str, path: str, canonical: bytes) -> Verdict | None:
-        """Whether a graph can go on from what stands at `path`; None when that cannot be told from here.
+        """Whether a graph can start from the state at `path`; None if that cannot be determined here.
 
         Raises:
-            RateLimitedError: enough places of this owner are being looked at.
+            RateLimitedError: too many paths of this owner are being checked.
         """
         try:
             sandbox = await asyncio.to_thread(self._sandbox, owner)
@@ -133,7 +133,7 @@ def _readmitted(canonical: str, policy: Policy) -> Admitted:
 
 
 def is_small(source: SubmittedDocument) -> bool:
-    """Whether the checks of this graph take little whatever they find."""
+    """Whether the checks of this graph are certain to be quick."""
     if source.yaml is not None:
         return _is_small_yaml(source.yaml, source.variables) and _is_small(dict(source.on_top), None)
     return _is_small(
@@ -165,7 +165,7 @@ def _is_small(data: Any, variables: Mapping[str, str] | None) -> bool:
 
 
 def _is_small_yaml(text: str, variables: Mapping[str, str] | None) -> bool:
-    """How large a text with anchors (`&`) or many variables becomes cannot be seen before it is read."""
+    """False for a text with anchors (`&`) or many variables, whose final size is only known after parsing."""
     references = text.count("${")
     brought = references * longest_value(None, variables or {})
     return len(text) + brought <= SMALL_SQL and "&" not in text and references <= 8

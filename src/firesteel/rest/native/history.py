@@ -28,13 +28,14 @@ class EndedJobsPage(TypedDict):
     """`before` of the next page; null on the last one."""
 
 
-@router.get("/history", response_model=EndedJobsPage, summary="Jobs that have ended, the last one first")
+@router.get("/history", response_model=EndedJobsPage, summary="Jobs that have ended, most recent first")
 async def show_history(
     context: Context,
     caller: CallerParam,
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows of a page, or a few more.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows per page; a page may have a few more.")] = 100,
     before: Annotated[
-        int | None, Query(ge=0, le=2**53, description="Only jobs that ended before then: milliseconds since 1970.")
+        int | None,
+        Query(ge=0, le=2**53, description="Only jobs that ended before this time, in milliseconds since 1970."),
     ] = None,
 ) -> Response:
     seen = [j for j in await context.gateway.list_jobs() if j.ended_at is not None and caller.sees(j.owner)]
@@ -45,9 +46,9 @@ async def show_history(
 
 
 def page(ended: Sequence[JobOverview], limit: int, before: int | None) -> tuple[list[JobOverview], int | None]:
-    """A page, and where the next one begins.
+    """A page, and the start of the next one.
 
-    Jobs that ended in the same millisecond stay on one page, which may so become longer: the next page begins at a time.
+    Jobs that ended in the same millisecond stay on one page, which may become longer, as the next page starts at a time.
     """
     older = [j for j in ended if before is None or _end(j) < before]
     newest = heapq.nlargest(limit, older, key=_order)

@@ -1,4 +1,4 @@
-"""`GET /jobs/list`: a short row for every job that the caller sees, with its owner, for lists of many thousands."""
+"""`GET /jobs/list`: a short row for every job that the caller may see, with its owner, for lists of many thousands."""
 
 from __future__ import annotations
 

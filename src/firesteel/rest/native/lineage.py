@@ -1,4 +1,4 @@
-"""What a job reads, what it writes, and how the one becomes the other; and what Spark did of it, operator by operator."""
+"""The inputs and outputs of a job and the mapping between them, and the operators that Spark ran."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OperatorsMessage(TypedDict):
     job_id: str
     attempt: int
     rows: dict[str, int]
-    """By vertex, where the physical plan leaves no doubt."""
+    """Operators by vertex, where the physical plan is unambiguous."""
     sinks: list[SinkOperators]
 
 
@@ -77,23 +77,23 @@ async def lineage(context: Context, caller: CallerParam, job_id: JobIdParam) -> 
     "/jobs/{jobid}/operators", response_model=OperatorsMessage, summary="Rows per physical operator of the last attempt"
 )
 async def operators(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
-    """Empty until the attempt has ended, and for jobs of which Spark does not tell: streams and scripts."""
+    """Empty until the attempt has ended, and for streams and scripts, for which Spark does not report operators."""
     attempt, found = await _operators(context, caller.read(job_id))
     return encoded(await asyncio.to_thread(lambda: encode(mask(render_operators(job_id, attempt, found)))))
 
 
 async def _operators(context: RestContext, job_id: JobID) -> tuple[int, dict[str, Any]]:
-    """The last attempt, and what its driver wrote down of Spark's operators."""
+    """The last attempt, and the operators that its driver recorded."""
     numbers = await context.logs.attempts(job_id)
     if not numbers:
         return 0, {}
-    # Torn by a kill, or not written by the driver but by the code that runs in it, it is as good as none.
+    # A file that was truncated by a kill, or written by user code in the driver, counts as missing.
     file = context.logs.directory(job_id, numbers[-1]) / OPERATORS
     return numbers[-1], await asyncio.to_thread(json_object, file) or {}
 
 
 def render_lineage(job: Mapping[str, Any], operators: Mapping[str, Any]) -> Lineage:
-    """`operators` are those of the last attempt, as the driver harvested them; they may be empty."""
+    """`operators` are those of the last attempt, as recorded by the driver; they may be empty."""
     graph: Mapping[str, Any] = job.get("graph") or {}
     vertices: list[dict[str, Any]] = graph.get("vertices") or []
     sources = [v for v in vertices if v["kind"] == "source"]
@@ -153,11 +153,11 @@ def _columns(source: Mapping[str, Any], sources: list[dict[str, Any]], scans: li
     path: str = source.get("path") or source.get("table") or ""
     meant = [s for s in scans if path and path.removeprefix("file:").rstrip("/*") in s]
     if sum((s.get("path") or s.get("table")) == path for s in sources) > 1:
-        meant = []  # two vertices that read the same: which scan is whose nobody knows
+        meant = []  # two vertices read the same, so their scans cannot be told apart
     if len(sources) == 1 and len(scans) == 1:
         meant = scans
     found = [c for c in map(columns_of_scan, meant) if c is not None]
-    # Each sink has a scan of its own, which reads the columns that it needs.
+    # Each sink has its own scan, which reads the columns that the sink needs.
     merged = {json.dumps(column): column for columns in found for column in columns}
     return list(merged.values()) or None
 

@@ -1,4 +1,4 @@
-"""What is new in the files of a job's attempts: progress and log lines. Everything here blocks, for threads."""
+"""New content in the files of a job's attempts: progress and log lines. Everything here blocks, for use in threads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 STREAMS = ("stdout", "stderr")
 READ = 64 * 1024
-"""Bytes of one file that are read at a time."""
+"""The number of bytes of one file that are read at a time."""
 FAR_BEHIND = 1 << 20
-"""Whoever writes faster than we read is not followed line by line."""
+"""A log that grows faster than this is not sent line by line."""
 RECENT_LINES = 1000
-"""With which one who begins to listen is greeted, if they are not more than READ bytes."""
+"""The number of lines that a new listener gets first, in at most READ bytes."""
 LINES_PER_EVENT = 200
 LONGEST_LINE = 2000
 
@@ -51,7 +51,7 @@ class LogTail:
 
     @classmethod
     def at_end(cls, path: Path) -> LogTail:
-        """Of what is there, the whole lines count as read."""
+        """Treat all complete lines in the file as read."""
         tail = cls(path)
         try:
             with open_regular(path) as f:
@@ -63,7 +63,7 @@ class LogTail:
         return tail
 
     def recent(self) -> list[str]:
-        """The last lines before what `new` gives next."""
+        """The last lines before those that `new` returns next."""
         start = max(0, self.position - READ)
         try:
             with open_regular(self._path) as f:
@@ -75,8 +75,8 @@ class LogTail:
         return lines[1:][-RECENT_LINES:] if start else lines[-RECENT_LINES:]
 
     def new(self, *, over: bool = False) -> list[str]:
-        """Whole lines that were not read yet, and a bounded number of them. `over`: no more will come, so the last
-        line is whole as it is."""
+        """A bounded number of complete lines that were not read yet. `over`: the file will not grow any more, so the last
+        line is complete."""
         note: list[str] = []
         try:
             with open_regular(self._path) as f:
@@ -85,7 +85,7 @@ class LogTail:
                     self.position = 0
                 if size - self.position > FAR_BEHIND:
                     left_out = size - READ - self.position
-                    note = [f"[{left_out:,} bytes are left out here; the log of the attempt has them]"]
+                    note = [f"[{left_out:,} bytes are omitted here; see the log of the attempt]"]
                     self.position += left_out
                 f.seek(self.position)
                 data = f.read(READ)
@@ -93,7 +93,7 @@ class LogTail:
             return []
         end = data.rfind(b"\n") + 1
         last = over and self.position + len(data) >= size
-        if last or (not end and len(data) == READ):  # a line without end is cut
+        if last or (not end and len(data) == READ):  # an endless line is cut
             end = len(data)
         self.position += end
         return note + _lines(data[:end].removesuffix(b"\n")) if end else note
@@ -109,22 +109,22 @@ class JobTail:
         self._events: Path | None = None
         self._progress: ProgressTail | None = None
         self.shown: dict[str, Any] = {}
-        """The progress as it was last told; empty when there is none."""
+        """The progress that was reported last; empty when there is none."""
         self._tails: dict[str, LogTail] = {}
 
     def begin(self) -> None:
-        """What is there now is not news. Before anything else."""
+        """Treat the current content as known. Call this first."""
         numbers = self._logs.attempt_numbers(self._job_id)
         if numbers:
             self._turn_to(numbers[-1], at_end=True)
             self._read_progress()
 
     def recent(self) -> list[News]:
-        """The last log lines of the attempt, up to where `news` goes on."""
+        """The last log lines of the attempt, up to where `news` continues."""
         return [n for stream, tail in self._tails.items() for n in self._as_news(stream, tail.recent())]
 
     def news(self, *, over: bool = False) -> list[News]:
-        """What came since the last call. `over`: the job has ended."""
+        """What is new since the last call. `over`: the job has ended."""
         numbers = self._logs.attempt_numbers(self._job_id)
         found: list[News] = []
         for number in numbers:
@@ -151,16 +151,16 @@ class JobTail:
         return found + ([Progress(self.shown)] if self._read_progress() else [])
 
     def _read_progress(self) -> bool:
-        """Whether there is another view of it than before."""
+        """Whether the progress has changed."""
         if self._events is None or self._progress is None or regular(self._events) is None:
-            return False  # a pipe there would never be read to its end
+            return False  # reading a pipe would never end
         try:
             view = self._progress.look()
         except Exception as error:
-            # The file belongs to a process that runs somebody's code: what it writes there must not end a stream.
-            logger.warning("the progress of job %s cannot be understood: %r", self._job_id, error)
+            # The file belongs to a process that runs user code: whatever it writes there must not end a stream.
+            logger.warning("the progress of job %s cannot be parsed: %r", self._job_id, error)
             return False
-        view.pop("checkpoints", None)  # of the statistics; a snapshot has them elsewhere too
+        view.pop("checkpoints", None)  # part of the statistics; a snapshot has them elsewhere
         if view == self.shown or not view["updated_at"]:
             return False
         self.shown = view

@@ -1,4 +1,4 @@
-"""Logs of jobs: which there are, and their text by range or from the end. The names are a fixed set (S4)."""
+"""Logs of jobs: the list of them, and their text by range or from the end. The names are a fixed set (S4)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_LINES = 1_000_000
 
 AttemptNumber = Annotated[int, Path(ge=1, le=999_999_999, description="Attempts count from 1.")]
 LogName = Annotated[str, Path(description=f"One of {', '.join(FILES)}.", json_schema_extra={"enum": list(FILES)})]
-TailLines = Annotated[int | None, Query(ge=0, le=MOST_LINES, description="The last so many lines only.")]
-RangeHeader = Annotated[str | None, Header(alias="Range", description="One range of bytes.", max_length=200)]
+TailLines = Annotated[int | None, Query(ge=0, le=MOST_LINES, description="Only the last lines, up to this number.")]
+RangeHeader = Annotated[str | None, Header(alias="Range", description="A single range of bytes.", max_length=200)]
 
 TEXT_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -55,7 +55,7 @@ class AttemptList(TypedDict):
 
 @router.get("/jobs/{jobid}/attempts", response_model=AttemptList, summary="Attempts of a job, and their logs")
 async def list_attempts(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
-    """Attempts of which something is kept, the first one first."""
+    """Attempts whose files are still kept, oldest first."""
     caller.read(job_id)
     found: list[AttemptMessage] = [
         {"attempt": number, "logs": [_shown(f) for f in await context.logs.files(job_id, number)]}
@@ -102,10 +102,10 @@ async def last_log(
 
 
 async def last_attempt(context: RestContext, job_id: JobID) -> int:
-    """Raises HttpError 404 for a job that has none."""
+    """The number of the last attempt. Raises HttpError 404 for a job that has none."""
     numbers = await context.logs.attempts(job_id)
     if not numbers:
-        raise HttpError(404, f"Job {job_id} has no attempt yet, or its files are not kept any more.")
+        raise HttpError(404, f"Job {job_id} has no attempt yet, or its files were removed.")
     return numbers[-1]
 
 
@@ -116,7 +116,7 @@ async def _log(
     there = None if path is None else await asyncio.to_thread(regular, path)
     if path is None or there is None:
         raise HttpError(
-            404, f"Attempt {attempt} of job {job_id} has no log of that name; there may be {', '.join(FILES)}."
+            404, f"Attempt {attempt} of job {job_id} has no log of that name; possible names are {', '.join(FILES)}."
         )
     size = there.st_size
     if tail is not None:

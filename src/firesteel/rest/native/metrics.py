@@ -1,4 +1,4 @@
-"""`/metrics`: what this node counts, for Prometheus."""
+"""`/metrics`: the metrics of this node, for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ router = APIRouter(tags=["cluster"])
     "/metrics", response_class=PlainTextResponse, summary="The metrics of this node, in the text format of Prometheus"
 )
 async def scrape(context: Context, principal: CallerPrincipal) -> Response:
-    """Each node tells of itself; the leader also of jobs, queue and engines. For scrapers, admins and viewers of everybody."""
+    """Each node reports on itself, the leader also on jobs, queue and engines. For scrapers, admins and viewers of `*`."""
     if not context.configuration.metrics.prometheus:
-        raise HttpError(404, "Metrics are not served here (metrics.prometheus).")
+        raise HttpError(404, "This node does not serve metrics (metrics.prometheus).")
     if not may_scrape(principal):
         raise ForbiddenError(
-            f"{principal.name} ({principal.role.value}) may not read metrics, in which there is something of every owner; "
+            f"{principal.name} ({principal.role.value}) may not read metrics, which cover all owners; "
             "make a token with `firesteel cluster token create NAME --role scraper`"
         )
     await context.metrics.collect()

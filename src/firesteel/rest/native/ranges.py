@@ -1,4 +1,4 @@
-"""Parts of files by HTTP's `Range`, for one range of bytes at a time."""
+"""Parts of files by HTTP's `Range`, one range of bytes per request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Part(NamedTuple):
     end: int
     size: int
     asked: bool = False
-    """It is what the client asked for, so it is told which part it gets."""
+    """Whether the client asked for a range, so that the answer has to name it."""
 
 
 def part_of(header: str | None, size: int) -> Part | None:
-    """What a `Range` header asks for; None when no byte of it is there.
+    """The part that a `Range` header asks for; None when it is outside of the file.
 
-    One that is not understood, or asks for several ranges, is as if it were not there (RFC 9110, 14.2).
+    A malformed header, or one with several ranges, is ignored (RFC 9110, 14.2).
     """
     match = _RANGE.fullmatch(header) if header else None
     if match is None or (not match["first"] and not match["last"]):

@@ -1,5 +1,5 @@
-"""Places of the cluster itself: its data directory, checkpoints and savepoints. Whoever names a path inside of them
-must be an admin, or name the checkpoint of a job that is theirs (S36).
+"""Directories of the cluster itself: its data directory, checkpoints and savepoints. Only admins may name a path inside of
+them; other callers may only name the checkpoint of a job of theirs (S36).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from firesteel.savepoint.places import below
 
 @dataclass(frozen=True, slots=True)
 class NamedPlace:
-    """A reserved place that a graph names."""
+    """A reserved path that a graph names."""
 
     problem: Problem
     job: str | None
-    """The job whose checkpoint it is; None for all else."""
+    """The job whose checkpoint it is, if it is one."""
     owner: str | None = None
-    """The directory of the owner that it is in; None for all else."""
+    """The owner's directory that it is in, if any."""
 
 
 class ReservedPlaces:
@@ -39,7 +39,7 @@ class ReservedPlaces:
         self._others = (configuration.state.savepoints_dir, str(configuration.data.dir))
 
     def data_in(self, graph: JobGraph) -> list[NamedPlace]:
-        """Sources and sinks that may read or write the cluster's own files, or look into other processes (S39)."""
+        """Sources and sinks that could read or write the cluster's own files, or inspect other processes (S39)."""
         return [
             place
             for vertex in graph.vertices
@@ -57,30 +57,30 @@ class ReservedPlaces:
             refused = any(may_reach(text, root) for root in roots) or any(
                 below(text, root) is not None or below(root, text) is not None for root in remote
             )
-        else:  # a list of paths, an address of a database: whatever the format makes of it
+        else:  # a list of paths, a database URL: it depends on the format
             refused = any(root != "/" and root in text for root in roots)
         if not refused:
             return None
         inside = below(text, self._checkpoints) if isinstance(vertex, Source) and "*" not in text else None
         job = (inside or "").partition("/")[0]
         problem = Problem(
-            f"'{text[:100]}' is among the cluster's own files",
-            "name a place of your own, or ask an admin",
+            f"'{text[:100]}' belongs to the cluster's own files",
+            "use a path of your own, or ask an admin",
             vertex=vertex.name,
             field=field,
         )
         return NamedPlace(problem, job if re.fullmatch(HEX_ID, job) else None)
 
     def checkpoints_in(self, graph: JobGraph) -> list[NamedPlace]:
-        """The checkpoints of streams that are inside of reserved places. Follows links, so it may block."""
+        """The checkpoints of streams that are in reserved directories. Follows links, so it may block."""
         named = []
         for sink in graph.sinks:
             path = option(sink, CHECKPOINT_LOCATION)
             if not path:
                 continue
             problem = Problem(
-                "the checkpoint is in a directory of the cluster, and not in one of a job of yours that is known here",
-                "name a directory of your own, or remove the option",
+                "the checkpoint is in a directory of the cluster that does not belong to a known job of yours",
+                "use a directory of your own, or remove the option",
                 vertex=sink.name,
                 field=f"options.{CHECKPOINT_LOCATION}",
             )
@@ -99,7 +99,7 @@ class ReservedPlaces:
 
 
 def _places_of(vertex: Source | Sink) -> Iterator[tuple[str, str]]:
-    """Each text of a vertex that could name a file, but for the checkpoint."""
+    """Each text of a vertex that could name a file, except the checkpoint."""
     if vertex.path:
         yield "path", vertex.path
     for name, value in vertex.options.items():

@@ -1,4 +1,4 @@
-"""`POST /jobs/{id}/resume`: a new job that goes on where a stream ended, with the same pipeline or a changed one."""
+"""`POST /jobs/{id}/resume`: a new job that continues where a stream ended, with the same pipeline or a changed one."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ router = APIRouter(tags=["jobs"])
 
 
 class Resumption(BaseModel):
-    """All of it may be left out: then the job goes on as it was."""
+    """All fields are optional; by default the job continues unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
     graph: dict[str, Any] | None = None
-    """A changed JobGraph; by default that of the job. Where it starts from is not for it to say."""
+    """A changed JobGraph; by default the graph of the job. It cannot choose where it starts from."""
     variables: dict[str, str | int | float | bool] | None = None
     restore: dict[str, Any] = Field(default_factory=dict)
-    """Fields of `settings.restore` but the path."""
+    """Fields of `settings.restore`, without the path."""
     job_id: HexId | None = Field(default=None, alias="jobId")
-    """Of the new job, chosen by the client, so that a repeated request is recognised; else one is made."""
+    """The id of the new job, chosen by the client so that a repeated request is recognised; random by default."""
     priority: Priority = 0
     client_heartbeat_timeout: Annotated[int, Field(ge=1, le=LONGEST_HEARTBEAT)] | None = Field(
         default=None, alias="clientHeartbeatTimeout"
@@ -54,11 +54,11 @@ class Resumption(BaseModel):
     status_code=202,
     response_model=AcceptedJob,
     openapi_extra=body_schema(Resumption),
-    summary="Go on where a stream ended",
+    summary="Resume a stream that has ended",
 )
 async def resume(request: Request, context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
-    """A new job starts from the kept checkpoint of the ended one, else from its last savepoint. 409 when there is neither, or
-    another job goes on from there already. The same request again, under the same id, gets the same answer."""
+    """A new job starts from the kept checkpoint of the ended one, or else from its last savepoint. 409 if there is neither, or
+    if another job has already resumed it. Repeating the request with the same id gets the same answer."""
     admit_submission(context, caller)
     wish = await body_as(request, Resumption)
     caller.read(job_id)
@@ -80,7 +80,7 @@ async def resume(request: Request, context: Context, caller: CallerParam, job_id
 
 
 async def _resumes(context: RestContext, caller: Caller, chosen: JobID, job_id: JobID) -> bool:
-    """Whether the job `chosen` is there and goes on with `job_id`: a repetition needs nothing that is kept of that one."""
+    """Whether the job `chosen` exists and resumes `job_id`: a repetition needs nothing that is kept of that job."""
     try:
         return bool((await context.gateway.request_job(caller.read(chosen))).get("resumes") == job_id)
     except JobNotFoundError:
@@ -88,20 +88,18 @@ async def _resumes(context: RestContext, caller: Caller, chosen: JobID, job_id: 
 
 
 def _graph(job: Mapping[str, Any], job_id: JobID, wish: Resumption) -> dict[str, Any]:
-    """The graph of the new job. Raises JobStateError when `job` cannot be gone on with."""
+    """The graph of the new job. Raises JobStateError when `job` cannot be resumed."""
     if job.get("ended_at") is None:
-        raise JobStateError(f"job {job_id} is {job['status']}; only a job that has ended can be resumed")
+        raise JobStateError(f"job {job_id} is {job['status']}; only ended jobs can be resumed")
     if job.get("mode") != "streaming":
-        raise JobStateError(f"job {job_id} is a batch job, and only streams can be resumed; run it again")
+        raise JobStateError(f"job {job_id} is a batch job, but only streams can be resumed; run it again")
     path = job.get("checkpoint") or job.get("savepoint")
     if not path:
-        raise JobStateError(
-            f"nothing is kept of job {job_id} that another could go on from: its checkpoint was discarded, or it never ran"
-        )
+        raise JobStateError(f"job {job_id} has nothing to resume from: its checkpoint was discarded, or it never ran")
     graph = wish.graph if wish.graph is not None else job.get("graph")
     if not graph:
         raise JobStateError(
-            f"the pipeline of job {job_id} is not kept any more (jobstore.expiration-time, jobstore.max-capacity); name it: "
+            f"the pipeline of job {job_id} is no longer stored (jobstore.expiration-time, jobstore.max-capacity); name it: "
             f"`firesteel resume {job_id[:8]} PIPELINE`"
         )
     settings = graph.get("settings")

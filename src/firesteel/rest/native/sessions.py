@@ -1,4 +1,4 @@
-"""Interactive sessions: how a notebook or a shell reaches the Spark session of its job."""
+"""Interactive sessions: the way from a notebook or a shell to the Spark session of its job."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class SessionMessage(TypedDict):
 @router.get(
     "/jobs/{jobid}/session",
     response_model=SessionMessage,
-    summary="Where the Spark session of an interactive job is",
+    summary="The URL of the Spark session of an interactive job",
 )
 async def show_session(job_id: JobIdParam, context: Context, caller: CallerParam) -> Response:
-    """For those who may run jobs as its owner: whoever has the answer can run what they like in the session."""
+    """For callers that may run jobs as its owner, as the answer allows to run any code in the session."""
     caller.read(job_id)
     require(caller.principal, Role.OPERATOR)
     caller.write(job_id)
     job = await context.gateway.request_job(job_id)
     if job["status"] != JobStatus.RUNNING.value:
-        raise JobStateError(f"job {job_id} is {job['status']}; its session can be used while it is RUNNING")
+        raise JobStateError(f"job {job_id} is {job['status']}; its session can only be used while it is RUNNING")
     directory = AttemptDirectory(context.logs.directory(job_id, job["attempt"]))
     try:
         spec = await asyncio.to_thread(directory.read_spec)
     except FiresteelError:
-        raise JobStateError(f"the attempt of job {job_id} is about to start; ask again in a moment") from None
+        raise JobStateError(f"the attempt of job {job_id} is about to start; try again in a moment") from None
     if spec.graph.interactive is None or spec.engine is None:
         raise JobStateError(f"job {job_id} is not an interactive session; start one with `firesteel shell`")
     content: SessionMessage = {

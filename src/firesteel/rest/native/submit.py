@@ -1,6 +1,6 @@
-"""`POST /jobs`: a job graph is checked in full, made durable, and answered with its id.
+"""`POST /jobs`: a job graph is checked, made durable, and answered with its id.
 
-Flink's own client sends a serialised Java program to the same path. It is told in words why that cannot run here.
+Flink's own client sends a serialised Java program to the same path. It gets a message that explains why this cannot run.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ HexId = Annotated[str, Field(pattern=HEX_ID)]
 
 
 class JobSubmission(BaseModel):
-    """What to run, and how it is to be treated."""
+    """A job graph with the options of its submission."""
 
     model_config = ConfigDict(extra="forbid")
 
     graph: dict[str, Any]
     """A JobGraph: see `job-graph.schema.json`."""
     job_id: HexId | None = Field(default=None, alias="jobId")
-    """Chosen by the client, so that a repeated submission is recognised; else one is made."""
+    """Chosen by the client so that a repeated submission is recognised; random by default."""
     priority: Priority = 0
-    """Jobs that wait for an engine get one in the order of their priorities, the highest first."""
+    """Waiting jobs get an engine in the order of their priorities, highest first."""
     client_heartbeat_timeout: Annotated[int, Field(ge=1, le=LONGEST_HEARTBEAT)] | None = Field(
         default=None, alias="clientHeartbeatTimeout"
     )
-    """Milliseconds. With it, the job is cancelled when its client is silent for so long."""
+    """Milliseconds. If set, the job is cancelled when its client has been silent for so long."""
     variables: dict[str, str | int | float | bool] | None = None
-    """Values for `${name}` in the graph. Without any, and none declared in the graph, the graph is taken literally."""
+    """Values for `${name}` in the graph. If there are none, and the graph declares none, the graph is taken literally."""
 
 
 class AcceptedJob(TypedDict):
@@ -116,11 +116,11 @@ async def submit(
             alias="Idempotency-Key",
             min_length=1,
             max_length=255,
-            description="In place of a jobId: the same key of the same owner is the same job.",
+            description="Replaces a jobId: the same key of the same owner stands for the same job.",
         ),
     ] = None,
 ) -> Response:
-    """Answers once the job is durable. The same submission again gets the same answer and runs once."""
+    """Answers once the job is durable. Repeating a submission gets the same answer, and the job runs once."""
     admit_submission(context, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     heartbeat = None
@@ -145,18 +145,18 @@ async def submit(
 
 
 def admit_submission(context: RestContext, caller: Caller) -> None:
-    """Whether the caller may submit a job at all, and now (S26). Before anything is made of what they sent.
+    """Check that the caller may submit a job now (S26), before the request is processed.
 
     Raises:
-        ForbiddenError: Viewers may not.
-        RateLimitedError: Their owner has submitted too many in a short time.
+        ForbiddenError: The caller is a viewer.
+        RateLimitedError: The owner has submitted too many jobs in a short time.
     """
     require(caller.principal, Role.OPERATOR)
     owner = caller.principal.submits_as
     if wait := context.submissions.take(owner):
         raise RateLimitedError(
             f"{owner} submits more than {context.configuration.rest.submit_rate} jobs per second "
-            "(rest.rate-limit.submissions-per-second); come again in a moment",
+            "(rest.rate-limit.submissions-per-second); try again in a moment",
             retry_after=wait,
         )
 
@@ -164,9 +164,9 @@ def admit_submission(context: RestContext, caller: Caller) -> None:
 async def admit(
     context: RestContext, caller: Caller, source: SubmittedDocument, *, places: AllowedPlaces | None = None
 ) -> Admitted:
-    """The graph of a job that the caller may submit, as far as the graph itself tells. Raises InvalidPipelineError.
+    """Check the graph of a job against the caller's policy, without its references. Raises InvalidPipelineError.
 
-    `places`: where it may point, if not where any graph of this caller may.
+    `places`: the paths that it may name, if they differ from the policy of the caller.
     """
     policy = policy_for(caller.principal, context.configuration.security.spark_settings)
     policy = policy if places is None else replace(policy, places=places)
@@ -183,19 +183,19 @@ async def accept(
     heartbeat: float | None = None,
     resumes: JobID | None = None,
 ) -> JobStatus:
-    """Submit a graph that was admitted for the caller, as a job of theirs.
+    """Submit a graph that was admitted for the caller as the caller's job.
 
-    What it refers to is checked here: the cluster's own places, savepoints and uploads have owners. Repeating the very same
-    submission is answered alike.
+    Its references are checked here: directories of the cluster, savepoints and uploads have owners. Repeating the same
+    submission gets the same answer.
 
     Args:
-        heartbeat: Seconds after which the job is cancelled when its client is silent.
-        resumes: The ended job that it goes on with, which the caller may change; what it starts from is of that job. It
-            belongs to the same owner.
+        heartbeat: Seconds of silence of the client after which the job is cancelled.
+        resumes: The ended job that it resumes, which the caller may change. The new job starts from the state of that job
+            and belongs to the same owner.
 
     Raises:
-        InvalidPipelineError: The graph names places, savepoints or uploads that are not the caller's.
-        DuplicateJobError: The id belongs to another job, or to somebody else's.
+        InvalidPipelineError: The graph names directories, savepoints or uploads that are not the caller's.
+        DuplicateJobError: The id belongs to another job.
     """
     principal, graph = caller.principal, admitted.graph
     known = _is_known(context, caller, job_id)
@@ -211,7 +211,7 @@ async def accept(
         await _check_savepoint(context, caller, path)
     if graph.settings.restore is not None and not known:
         await _check_state(context, caller, admitted)
-    if not known:  # a repetition needs nothing any more: its job may have ended, and its files with it
+    if not known:  # a repetition is not checked again: its job may have ended and its files may be gone
         await _keep_files(context, caller, admitted.files)
     submission = Submission(
         job_id,
@@ -221,7 +221,7 @@ async def accept(
         priority=priority,
         initial_client_heartbeat_timeout=heartbeat,
         owner=owner,
-        # What an admin resumes for somebody else stays that one's.
+        # A job that an admin resumes keeps its owner.
         restricted=principal.role is not Role.ADMIN or owner != principal.submits_as,
         resumes=resumes or "",
     )
@@ -229,12 +229,12 @@ async def accept(
     try:
         await gateway.submit_job(submission)
     finally:
-        _is_known(context, caller, job_id)  # somebody else may have been faster; not to be told what theirs is
+        _is_known(context, caller, job_id)  # another caller may have been faster, and must not be revealed
     return await gateway.request_job_status(job_id)
 
 
 async def choose_id(context: RestContext, caller: Caller, job_id: str | None, key: str | None) -> JobID:
-    """The id that the client chose, or one of its idempotency key, or a new one."""
+    """The id that the client chose, or the id for its idempotency key, or a new one."""
     if job_id is not None:
         return JobID(job_id.lower())
     if key is not None:
@@ -243,7 +243,7 @@ async def choose_id(context: RestContext, caller: Caller, job_id: str | None, ke
 
 
 def parse_submission(data: Any) -> JobSubmission:
-    """Raises InvalidRequestError with everything that is wrong around the graph."""
+    """Parse a submission. Raises InvalidRequestError with all problems outside of the graph."""
     try:
         return JobSubmission.model_validate(data)
     except ValidationError as error:
@@ -261,7 +261,7 @@ _FIXES = {
 
 
 def _is_known(context: RestContext, caller: Caller, job_id: JobID) -> bool:
-    """Whether there is a job of this id. Raises DuplicateJobError when the caller does not see it (S19)."""
+    """Whether there is a job of this id. Raises DuplicateJobError when the caller may not see it (S19)."""
     try:
         owner = context.gateway.owner_of(job_id)
     except JobNotFoundError:
@@ -277,16 +277,16 @@ def _reserved_in(configuration: Configuration, graph: JobGraph) -> list[NamedPla
 
 
 async def _check_places(context: RestContext, caller: Caller, graph: JobGraph) -> None:
-    """A job reads and writes none of the cluster's own files, but for the checkpoints of its owner's jobs (S36, S39)."""
+    """Check that a job uses none of the cluster's own files except checkpoints of its owner's jobs (S36, S39)."""
     problems = []
     for place in await context.checks.in_thread(_reserved_in, context.configuration, graph):
         try:
             if place.job is None:
-                raise JobNotFoundError("it is no job's")
+                raise JobNotFoundError("it does not belong to a job")
             job = caller.write(caller.read(JobID(place.job)))
             owner = context.gateway.owner_of(job)
             if place.owner != (owner_directory(owner) if owner else None):
-                raise JobNotFoundError("it is somebody else's directory")
+                raise JobNotFoundError("it belongs to another owner")
         except (JobNotFoundError, ForbiddenError):
             problems.append(place.problem)
     if problems:
@@ -294,28 +294,31 @@ async def _check_places(context: RestContext, caller: Caller, graph: JobGraph) -
 
 
 async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> None:
-    """The savepoint is of a job that the caller sees; another owner's looks like none (S36)."""
+    """Check that the savepoint belongs to a job that the caller may see; others look as if they did not exist (S36)."""
     if await _is_kept_checkpoint(context, caller, plain(path)):
         return
     try:
         caller.read(await context.checks.job_of_savepoint(caller.principal.submits_as, path))
     except (SavepointError, JobNotFoundError):
         problem = Problem(
-            f"'{path}' is no savepoint of a job of yours that is known here",
-            "name one of your own, or ask an admin",
+            f"'{path}' is not a savepoint of a known job of yours",
+            "name a savepoint of your own, or ask an admin",
             field="settings.restore.path",
         )
         raise InvalidPipelineError([problem]) from None
 
 
 async def _check_state(context: RestContext, caller: Caller, admitted: Admitted) -> None:
-    """The state fits the queries (I31). What cannot be read here is for the driver to say, before it starts them."""
+    """Check that the state fits the queries (I31). If it cannot be read here, the driver checks before it starts them."""
     graph = admitted.graph
     restore = graph.settings.restore
     assert restore is not None
     if restore.allow_incompatible_state:
         logger.warning(
-            "%s starts '%s' from %s, whether its state fits or not", caller.principal.name, graph.name, restore.path
+            "%s starts '%s' from %s without a check that the state fits",
+            caller.principal.name,
+            graph.name,
+            restore.path,
         )
         return
     verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, admitted.canonical)
@@ -324,7 +327,7 @@ async def _check_state(context: RestContext, caller: Caller, admitted: Admitted)
 
 
 async def _is_kept_checkpoint(context: RestContext, caller: Caller, path: str) -> bool:
-    """Whether it is the kept checkpoint of a job that the caller sees, by what is known of that job: nothing is opened."""
+    """Whether it is the kept checkpoint of a job that the caller may see, according to its result; nothing is opened."""
     name = path.rpartition("/")[2]
     if not is_job_id(name):
         return False
@@ -336,7 +339,7 @@ async def _is_kept_checkpoint(context: RestContext, caller: Caller, path: str) -
 
 
 async def _keep_files(context: RestContext, caller: Caller, files: Iterable[NamedFile]) -> None:
-    """The uploads that a graph names are there, the caller's own, and young from now on (I13)."""
+    """Check that the uploads in a graph exist and belong to the caller, and reset their age (I13)."""
     refs = {BlobRef.parse(file.text).key for file in files if is_blob_ref(file.text)}
     if not refs:
         return

@@ -1,4 +1,4 @@
-"""`GET /jobs/{jobid}/vertices/{vertexid}/log`: what the driver told of one vertex, a line for each event."""
+"""`GET /jobs/{jobid}/vertices/{vertexid}/log`: the driver's events about one vertex, one per line."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ VertexParam = Annotated[
     "/jobs/{jobid}/vertices/{vertexid}/log",
     response_class=PlainTextResponse,
     responses=TEXT_ANSWERS,
-    summary="What the driver told of a vertex",
+    summary="The driver's events about a vertex",
 )
 async def vertex_log(context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexParam) -> Response:
-    """The events of the last attempt that concern the vertex; those of a stream that runs for long from some time on."""
+    """The events of the last attempt about the vertex; for a long-running stream, only the recent ones."""
     job = await context.gateway.request_job(caller.read(job_id))
     name = vertex_name(job, vertex)
     events = context.logs.path(job_id, await last_attempt(context, job_id), "events")
@@ -57,7 +57,7 @@ def vertex_name(job: Mapping[str, Any], wanted: str) -> str:
 
 
 def vertex_text(events: FilePath, vertex: str) -> str:
-    """Blocking: the lines about one vertex in an event log and in the one before it."""
+    """The lines about one vertex in an event log and in the one before it. Blocks."""
     return "".join(
         f"{line}\n"
         for path in (previous(events), events)
@@ -67,7 +67,7 @@ def vertex_text(events: FilePath, vertex: str) -> str:
 
 
 def line_of(event: Mapping[str, Any], vertex: str) -> str | None:
-    """The event as it concerns the vertex; None when it does not."""
+    """The event as a line about the vertex; None when it is about another one."""
     failure = event.get("failure")
     rows = event.get("vertices")
     if event.get("vertex") == vertex:
@@ -94,13 +94,13 @@ def _events(path: FilePath) -> Iterator[dict[str, Any]]:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # torn by a kill, or not the driver's
+            continue  # truncated by a kill, or not written by the driver
         if isinstance(event, dict):
             yield event
 
 
 def _value(value: Any) -> str:
-    """On one line, whatever it is; words without quotes."""
+    """Any value on one line; words without quotes."""
     if isinstance(value, str) and value.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return value
     text = json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""A process that looks at what callers sent or named, and that can be killed: `python -P -m firesteel.rest.native.worker`.
+"""A process that checks what callers sent or named, and can be killed: `python -P -m firesteel.rest.native.worker`.
 
-Requests come on standard input and answers go to standard output, each as JSON behind its length. One request may use so much
-CPU and memory; beyond it the kernel ends the process (S25, S42). It ends by itself when the node is gone, or has nothing
-to ask for a while.
+Requests come on standard input and answers go to standard output, each as JSON after its length. The CPU time and memory of
+a request are limited; beyond the limits the kernel kills the process (S25, S42). It ends by itself when the node is gone or
+has had no request for a while.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from firesteel.errors import EnvironmentNotReadyError, InvalidInputError, Invali
 
 LENGTH = struct.Struct(">Q")
 MAX_MEMORY = 3 << 30
-"""Bytes of address space, of which much is never used."""
+"""Limit of the address space in bytes, much of which is never used."""
 IDLE_SECONDS = 60.0
 NICENESS = 5
-"""The node goes first: it has a lease to renew."""
+"""The node has priority, as it has a lease to renew."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whoever prints does not disturb
+    os.dup2(2, 1)  # printed text must not mix with the answers
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         request = receive(requests)
         if request is None:
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"result": ...}`, or what is wrong: `{"problems": [...]}` of a graph, `{"refused": "..."}` of a place."""
+    """`{"result": ...}`, or the error: `{"problems": [...]}` for a graph, `{"refused": "..."}` for a path."""
     try:
         return {"result": _WORK[request["work"]](request)}
     except InvalidPipelineError as error:
@@ -51,13 +51,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except (SavepointError, EnvironmentNotReadyError, InvalidInputError) as error:
         return {"refused": str(error)}
     except MemoryError:
-        return {"refused": "it takes more memory than it may"}
-    except Exception as error:  # whatever a library makes of what a caller named is the caller's (S35)
+        return {"refused": "it takes more memory than allowed"}
+    except Exception as error:  # any error that a library raises for a caller's path is the caller's error (S35)
         return {"refused": f"{type(error).__name__}: {error}"[:1000]}
 
 
 def _admit(request: Mapping[str, Any]) -> Any:
-    """The graph in its canonical form, which is what is stored."""
+    """The graph in its canonical form, which is stored."""
     from firesteel.jobgraph.admission import AllowedPlaces, Policy, SubmittedDocument
 
     policy = Policy(bounded=True, places=AllowedPlaces(request["places"]))
@@ -92,7 +92,7 @@ _WORK: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _limit_cpu(seconds: int) -> None:
-    """For this request. The kernel counts from the start of the process."""
+    """Set the limit for this request. The kernel counts from the start of the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
@@ -102,7 +102,7 @@ def _limit_cpu(seconds: int) -> None:
 
 
 def receive(source: IO[bytes]) -> Any:
-    """The next message; None when there is none any more."""
+    """The next message; None at the end of input."""
     head = source.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None

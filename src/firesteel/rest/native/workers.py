@@ -1,6 +1,6 @@
-"""Work that a caller can make long, in processes that are killed when it takes too long, with one place for each owner.
+"""Work whose duration callers can influence, in processes that are killed when it takes too long, one at a time per owner.
 
-A thread cannot be interrupted: two that wait for a pipe, or follow a query without end, would be all that there are (S42, S43).
+Threads cannot be interrupted: two that wait for a pipe, or parse an endless query, would block all of them (S42, S43).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from firesteel.errors import FiresteelError, RateLimitedError
 from firesteel.rest.native.worker import receive, send
 
 MAX_WAITING = 4
-"""Requests of one owner that wait for the owner's turn; each holds a body in memory."""
+"""The number of requests of one owner that may wait for their turn; each holds a body in memory."""
 RETRY_SECONDS = 2.0
 
 
 class TookTooLongError(FiresteelError):
-    """The worker was ended: its work took more time or memory than it may."""
+    """The worker was killed, as its work took more time or memory than allowed."""
 
 
 class Turns:
-    """So many at once, one of each owner: in the order in which they came."""
+    """Allows a number of requests at once, one per owner, in the order of their arrival."""
 
     def __init__(self, places: int, *, waiting: int = MAX_WAITING) -> None:
         self._places = asyncio.Semaphore(places)
@@ -39,11 +39,11 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[None]:
-        """Raises RateLimitedError when enough of this owner's wait already."""
+        """Raises RateLimitedError when too many requests of this owner wait already."""
         lock, there = self._owners.get(owner) or (asyncio.Lock(), 0)
         if there > self._waiting:
             raise RateLimitedError(
-                f"{there} requests of {owner} that take long are under way or wait; come again in a moment",
+                f"{there} slow requests of {owner} are running or waiting; try again in a moment",
                 retry_after=RETRY_SECONDS,
             )
         self._owners[owner] = (lock, there + 1)
@@ -57,10 +57,10 @@ class Turns:
 
 
 class Workers:
-    """Up to `count` processes, started when they are needed. They end by themselves when they are not."""
+    """Up to `count` processes, which are started on demand and end by themselves when idle."""
 
     def __init__(self, count: int, name: str, *, cpu: int, seconds: float) -> None:
-        """`cpu`, `seconds`: what one request may take, of CPU and altogether."""
+        """`cpu`, `seconds`: the CPU time and total time that one request may take."""
         self._turns = Turns(count)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._idle: list[subprocess.Popen[bytes]] = []
@@ -69,14 +69,14 @@ class Workers:
         self._seconds = seconds
         self._closed = threading.Event()
         self.close = weakref.finalize(self, _close, self._closed, self._threads, self._idle, self._busy)
-        """End all of them, also those that work."""
+        """Kill all workers, including busy ones."""
 
     async def run(self, owner: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What a worker answers. A caller that is cancelled keeps its place until the work is over.
+        """Return the answer of a worker. A cancelled caller keeps its place until the work is over.
 
         Raises:
-            TookTooLongError: It did not, within its bounds.
-            RateLimitedError: The owner has asked for too much at once.
+            TookTooLongError: The work exceeded its limits.
+            RateLimitedError: The owner has too many requests.
         """
         message = {**request, "cpu": self._cpu}
         async with self._turns.turn(owner):
@@ -99,7 +99,7 @@ class Workers:
                     code = _end(worker)
             if found is not None:
                 return found
-            if not used or code != 0:  # else it had just gone, having had nothing to do
+            if not used or code != 0:  # else it had just ended because it was idle
                 raise TookTooLongError(
                     f"it took more than {self._cpu} s of CPU, {self._seconds:g} s, or too much memory"
                 )
@@ -132,7 +132,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _exchange(worker: subprocess.Popen[bytes], message: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-    """The answer; None when the worker ended, or was killed because the time is over."""
+    """The answer; None when the worker ended, or was killed because of the timeout."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     timer = threading.Timer(seconds, worker.kill)
@@ -148,7 +148,7 @@ def _exchange(worker: subprocess.Popen[bytes], message: Mapping[str, Any], secon
 
 
 def _end(worker: subprocess.Popen[bytes]) -> int:
-    """Its exit code. One that does not end by itself, now that it is asked no more, is killed."""
+    """The exit code of a worker, which is killed if it does not end when its input is closed."""
     for pipe in (worker.stdin, worker.stdout):
         with contextlib.suppress(OSError):
             if pipe is not None:

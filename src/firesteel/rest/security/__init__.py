@@ -1,1 +1,1 @@
-"""The locked door in front of the REST API: who asks, what they may do, and what never gets in."""
+"""Security of the REST API: authentication, authorisation, and requests that are refused outright."""

@@ -1,4 +1,4 @@
-"""Hosts and URLs as words: which of them stay on this machine, and which can be trusted to be what they say."""
+"""Hosts and URLs as text: which of them stay on this machine, and which can be trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from firesteel.ip_addresses import ip_of, is_loopback
 
 _REMEMBERED = 1024
-"""Every request names a host, nearly always the same one."""
+"""Cached, as every request names a host, nearly always the same one."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
@@ -19,7 +19,7 @@ _NAME = re.compile(
 
 @lru_cache(_REMEMBERED)
 def network_of(peer: str) -> str:
-    """For counting. Whoever has an IPv6 address has billions of them, so their network counts as one."""
+    """The network of an address, for counting. A client with IPv6 has billions of addresses, so its network counts as one."""
     address = ip_of(peer)
     if address is None or address.version == 4:
         return peer
@@ -34,7 +34,7 @@ def is_wildcard(host: str) -> bool:
 
 @lru_cache(_REMEMBERED)
 def host_of(authority: str) -> str | None:
-    """The host in `host`, `host:port`, `[ipv6]` or `[ipv6]:port`, in the one spelling that is compared; None for nonsense."""
+    """The host in `host`, `host:port`, `[ipv6]` or `[ipv6]:port`, normalised for comparison; None if it is malformed."""
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]{2,45}\]|[^\s:/@\[\]?#\\]{1,253})(?::[0-9]{1,5})?", authority)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def host_of(authority: str) -> str | None:
 
 @lru_cache(_REMEMBERED)
 def origin_of(text: str) -> str | None:
-    """`scheme://host[:port]` in the one spelling that is compared, without a port that goes without saying; or None."""
+    """`scheme://host[:port]`, normalised for comparison and without a default port; None if it is malformed."""
     found = re.fullmatch(r"(https?)://([^/?#@\s]+)", text.lower())
     if found is None or (host := host_of(found[2])) is None:
         return None
@@ -59,10 +59,10 @@ def origin_of(text: str) -> str | None:
 
 
 def is_trustworthy(url: str) -> bool:
-    """Whether what comes from `url` cannot be changed on its way: https, or http that stays on this machine."""
+    """Whether answers from `url` cannot be tampered with in transit: https, or http that stays on this machine."""
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is no number raises
+        host, _ = parts.hostname, parts.port  # raises if the port is not a number
     except ValueError:
         return False
     if not host or parts.username is not None or parts.password is not None or any(c.isspace() for c in url):

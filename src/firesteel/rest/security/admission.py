@@ -1,6 +1,6 @@
-"""Which graphs a caller may have: the policies under which documents from the network are admitted.
+"""The policies under which job graphs from the network are admitted.
 
-Whose a savepoint, an upload or a place of the cluster is, the graph does not say. That is checked when a job is accepted
+A graph does not say who owns a savepoint, an upload or a directory of the cluster. That is checked when a job is accepted
 (`native/submit.py`).
 """
 
@@ -19,9 +19,9 @@ from firesteel.rest.security.spark_settings import refused_settings
 
 
 def policy_for(principal: Principal, spark_settings: Sequence[str]) -> Policy:
-    """For jobs of `principal`. Admins may name files of the node, which they could read anyway, and set what they like.
+    """The policy for jobs of `principal`. Admins may name files of the node, which they could read anyway, and set any option.
 
-    `spark_settings`: what others may set beyond what everybody may.
+    `spark_settings`: settings that non-admins may use in addition to the default ones.
     """
     if principal.role is Role.ADMIN:
         return Policy(bounded=True, places=AllowedPlaces.NODE)
@@ -31,8 +31,8 @@ def policy_for(principal: Principal, spark_settings: Sequence[str]) -> Policy:
         problems += refused_queries(graph)
         problems += refused_functions(graph)
         if graph.settings.directory is not None:
-            fix = "remove it; jobs of those who are not admin have a directory of their own"
-            problems.append(Problem("is for admins", fix, field="settings.directory"))
+            fix = "remove it; jobs of non-admins get their own directory"
+            problems.append(Problem("may only be set by admins", fix, field="settings.directory"))
         return problems
 
     return Policy(bounded=True, places=AllowedPlaces.UPLOADS, refuses=refuses)

@@ -1,4 +1,4 @@
-"""Answers on their way out: the headers that each of them has, and no stack trace in any (S35)."""
+"""Outgoing answers: the headers that each of them gets, and no stack trace in any (S35)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ALWAYS: Headers = (
 )
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 _DROPPED = frozenset({b"server", b"x-powered-by", b"access-control-allow-origin", b"access-control-allow-credentials"})
-"""What the app may say, and is not passed on: which origins see an answer is the door's to decide."""
+"""Headers of the app that are dropped: the door decides which origins may see an answer."""
 _MOST_HELD = 64 * 1024
 POLICY = "firesteel.content-security-policy"
-"""In the message that begins an answer: the policy of a page that is none of ours, and was let in by configuration."""
+"""In the first message of an answer: the policy of a foreign page that the configuration allows."""
 
 
 def security_headers(*, tls: bool) -> Headers:
@@ -33,8 +33,8 @@ def security_headers(*, tls: bool) -> Headers:
 class AnswerSender:
     """The `send` of one request.
 
-    An answer of status 500 is held back until the app has ended: frameworks send one of their own, in their own form, before
-    the exception comes out of them. All others go out as they are sent, piece by piece.
+    An answer with status 500 is held back until the app has ended: frameworks send one in their own form before they raise
+    the exception. All others are sent on piece by piece.
     """
 
     def __init__(self, send: Send, headers: Headers) -> None:
@@ -43,15 +43,15 @@ class AnswerSender:
         self._held: list[Message] = []
         self._held_bytes = 0
         self.over = False
-        """The door has answered; what the app says now is not heard."""
+        """The door has answered; further messages of the app are dropped."""
         self.status: int | None = None
-        """As it was sent to the client."""
+        """The status that was sent to the client."""
 
     def add_headers(self, headers: Headers) -> None:
         self._headers += headers
 
     async def send(self, message: Message) -> None:
-        """What the app calls."""
+        """The `send` that the app calls."""
         if self.over:
             return
         if message["type"] == "http.response.start" and message["status"] == 500:
@@ -65,13 +65,13 @@ class AnswerSender:
             await self._pass_on(message)
 
     async def finish(self) -> None:
-        """The app has ended well: what was held back is its answer."""
+        """The app has ended normally: a held-back answer is sent."""
         held, self._held = self._held, []
         for message in held:
             await self._pass_on(message)
 
     async def refuse(self, refused: RequestRefused) -> None:
-        """Answer in place of the app, if it has not begun to; in any case it is not heard any more."""
+        """Answer in place of the app, if it has not started to, and drop its further messages."""
         await self.replace(refused.messages())
 
     async def replace(self, messages: tuple[Message, ...]) -> None:
@@ -82,7 +82,7 @@ class AnswerSender:
         self.over = True
 
     def holds_own_error(self) -> bool:
-        """Whether the app has said in full, and in the contract's form, that something went wrong."""
+        """Whether the held-back answer is complete and in the form of the contract."""
         if len(self._held) < 2 or self._held[-1].get("more_body", False):
             return False
         return any(

@@ -1,10 +1,10 @@
-"""Who changed what, and who was refused: one JSON object a line, in a file that only its owner reads.
+"""The audit log of changes and refusals: one JSON object per line, in a file that only its owner can read.
 
-Requests never wait for it. They put a record into a bounded queue; a thread writes. What does not fit, and what a failing
-disk did not take, is counted, and the count is written once writing works again: gaps are visible.
+Requests never wait for it. They put a record into a bounded queue, and a thread writes it. Records that do not fit or cannot
+be written are counted, and the count is written once writing works again: gaps are visible.
 
-Not on `logging.handlers`: those share no file with other processes, wait for the disk after no line, and drop what does not fit
-without a word. All of that overridden, a version on them was longer than this one.
+It does not use `logging.handlers`: those do not share a file with other processes, never sync to disk, and drop what does
+not fit silently. A version that overrides all of that was longer than this one.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _COMPLAIN_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One request that changed something, was meant to, or was refused."""
+    """One request that changed something, tried to, or was refused."""
 
     request_id: str
     peer: str
     method: str
     path: str
-    """Without the query, which may hold anything."""
+    """The path without its query string, which may hold anything."""
     status: int | None
-    """None when the client went away before there was an answer."""
+    """None when the client disconnected before the answer."""
     outcome: Outcome
     principal: str | None = None
     role: str | None = None
     owner: str | None = None
     job_id: str | None = None
     suppressed: int = 0
-    """How many refusals before this one were not written, because there were too many."""
+    """The number of refusals before this one that were not written because there were too many."""
 
     def line(self, at: datetime) -> bytes:
         shown = {"time": at.isoformat(timespec="milliseconds"), **asdict(self)}
@@ -66,8 +66,8 @@ class AuditRecord:
 class AuditLog:
     """The audit log at `path`, and the thread that writes it while the log is open.
 
-    At `max_bytes` the file becomes `<name>.1`, what was `<name>.1` becomes `<name>.2`, and so on; `keep` of them stay. Several
-    processes may write one log.
+    At `max_bytes` the file becomes `<name>.1`, the former `<name>.1` becomes `<name>.2`, and so on; `keep` of them are kept.
+    Several processes may write one log.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = 64 * 1024 * 1024, keep: int = 5) -> None:
@@ -88,12 +88,12 @@ class AuditLog:
         self._thread.start()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is in the queue and end the thread. A disk that hangs is not waited for any longer than `timeout`."""
+        """Write the queued records and end the thread, waiting at most `timeout` seconds for a disk that hangs."""
         if self._thread is None or self._closing:
             return
         self._closing = True
         with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(None)  # wakes the thread; a full queue has it awake
+            self._queue.put_nowait(None)  # wakes the thread, which is awake if the queue is full
         self._thread.join(timeout)
         if self._thread.is_alive():
             logger.error(
@@ -113,7 +113,7 @@ class AuditLog:
         self.close()
 
     def record(self, record: AuditRecord) -> None:
-        """Have the record written. Never blocks and never raises: a request must not depend on it."""
+        """Queue a record. Never blocks and never raises: a request must not depend on it."""
         try:
             self._queue.put_nowait(record.line(datetime.now(UTC)))
         except queue.Full:
@@ -163,7 +163,7 @@ class AuditLog:
                 self._rotate()
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                if self._torn:  # a disk that was full took a part of a line
+                if self._torn:  # a full disk took only a part of a line
                     data = b"\n" + data
                 left = memoryview(data)
                 while left:
@@ -175,7 +175,7 @@ class AuditLog:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two processes that share the log must not both turn it over."""
+        """Hold the lock that keeps two processes that share the log from rotating it at once."""
         lock = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

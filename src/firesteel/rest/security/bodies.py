@@ -1,7 +1,7 @@
-"""Bodies of requests within limits: not too large, and not too slow (S24).
+"""Limits on the size and the slowness of request bodies (S24).
 
-The app reads a body as it always does. When a limit is passed, the door answers in its place and the app is told that the
-client has gone, which every framework understands; an exception would become whatever the framework makes of it.
+The app reads a body as usual. When a limit is exceeded, the door answers in its place and the app is told that the client
+has disconnected, which every framework understands; an exception would be handled differently by each.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LimitedBody:
         self._clock = clock
         self._received = 0
         self._waited = 0.0
-        """Seconds spent waiting for the client; those that the app takes for itself are not the client's fault."""
+        """Seconds spent waiting for the client, without the time that the app takes."""
         self._complete = False
         self._refused = False
 
@@ -47,7 +47,7 @@ class LimitedBody:
         if self._refused:
             return {"type": "http.disconnect"}
         if self._complete:
-            return await self._receive()  # waits for the client to go away, for as long as it takes
+            return await self._receive()  # waits until the client disconnects, without a limit
         patience = self._patience() - self._waited
         if patience <= 0:
             return await self._stop(_too_slow())
@@ -69,7 +69,7 @@ class LimitedBody:
         return message
 
     def _patience(self) -> float:
-        """An upload is given more time the more of it has arrived; any other body has to be there in time as a whole."""
+        """The time allowed: an upload gets more as it progresses; any other body has to arrive as a whole in time."""
         return self._timeout + (self._received / SLOWEST_UPLOAD if self._upload else 0.0)
 
     async def _stop(self, refused: RequestRefused) -> Message:
@@ -83,13 +83,11 @@ def _too_slow() -> RequestRefused:
 
 
 def too_large(limit: int) -> RequestRefused:
-    return RequestRefused(
-        413, f"The body of the request is larger than {limit} bytes, which is all that this path takes."
-    )
+    return RequestRefused(413, f"The body of the request is larger than {limit} bytes, the limit for this path.")
 
 
 def check_length(content_length: str | None, limit: int) -> None:
-    """Refuse at once what says itself that it is too large."""
+    """Refuse a body at once whose Content-Length is too large."""
     if content_length is None:
         return
     if not content_length.isascii() or not content_length.isdigit():

@@ -1,8 +1,8 @@
-"""How many connections a node holds, and who has to go when there is no room (S43).
+"""Limits on the number of connections of a node, and which of them are closed when there are too many (S43).
 
-Whoever reaches the port can open connections without a credential, and each takes a descriptor that the store and the engines
-need as well. So there is a bound on all, and one on each address; a connection on which nobody has proved who they are goes
-first, of the address that has most of them, the oldest one. It is all at the listener, before TLS and HTTP.
+Anyone who can reach the port can open connections without a credential, and each takes a descriptor that the store and the
+engines need as well. So the total and the number per address are limited. Unauthenticated connections are closed first:
+the oldest one of the address that has most of them. All of this happens at the listener, before TLS and HTTP.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from firesteel.rest.security.addresses import network_of
 logger = logging.getLogger(__name__)
 
 PROVED = "firesteel.proved"
-"""In the extensions of a scope: to be called once the caller of a connection is known."""
+"""In the extensions of a scope: a function to call once the caller of a connection is authenticated."""
 RESERVE = 256
-"""Descriptors for the store, engines, drivers and files, at least; a quarter of all where that is more."""
+"""The minimum of descriptors kept for the store, engines, drivers and files; a quarter of all if that is more."""
 LEAST = 16
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _QUIET_SECONDS = 10.0
-"""Between two lines of the log about connections that were turned away."""
+"""Seconds between two log lines about refused connections."""
 
 
 def room_for(wanted: int) -> int:
-    """How many connections there may be, of those that are `wanted`: a part of the descriptors is kept back."""
+    """The number of connections to allow, at most `wanted`: a part of the descriptors is reserved."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
@@ -41,7 +41,7 @@ def room_for(wanted: int) -> int:
 
 
 class OpenConnection:
-    """One that is open."""
+    """An open connection."""
 
     def __init__(self, descriptor: int, peer: str, end: Callable[[], None]) -> None:
         self.descriptor = descriptor
@@ -51,22 +51,22 @@ class OpenConnection:
 
 
 class Connections:
-    """Which connections are open. Knows nothing of sockets: `end` of a connection closes it, and `closed` says that it is."""
+    """The open connections. It knows no sockets: `end` of a connection closes it, and `closed` reports that it is closed."""
 
     def __init__(self, most: int, per_peer: int) -> None:
         self.most = most
         self.per_peer = per_peer
         self._open: dict[int, OpenConnection] = {}
-        """By their descriptors."""
+        """Connections by their descriptors."""
         self._peers: Counter[str] = Counter()
         self._strangers: dict[str, dict[OpenConnection, None]] = {}
-        """Those without a credential, by address, in the order in which they came."""
+        """Unauthenticated connections by address, in the order of their arrival."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: OpenConnection) -> bool:
-        """Count it in, and end another one where there is no room. False: there is none, and nobody who could go."""
+        """Admit a connection, closing another one if there are too many. False if there are too many and none can be closed."""
         peer = connection.peer
         if self._peers[peer] >= self.per_peer and not self._shed(peer):
             return False
@@ -78,7 +78,7 @@ class Connections:
         return True
 
     def prove(self, descriptor: int) -> None:
-        """Somebody has shown who they are on this connection."""
+        """Mark a connection as authenticated."""
         connection = self._open.get(descriptor)
         if connection is not None and not connection.proved:
             connection.proved = True
@@ -95,7 +95,7 @@ class Connections:
             self._forget(connection)
 
     def shed(self) -> bool:
-        """End the oldest connection without a credential, of the address that has most of them."""
+        """Close the oldest unauthenticated connection of the address that has most of them."""
         return bool(self._strangers) and self._shed(max(self._strangers, key=lambda p: len(self._strangers[p])))
 
     def _shed(self, peer: str) -> bool:
@@ -114,7 +114,7 @@ class Connections:
 
 
 class _Accepted(socket.socket):
-    """Tells when it is closed."""
+    """A socket that reports when it is closed."""
 
     on_close: Callable[[], None] | None = None
 
@@ -126,18 +126,18 @@ class _Accepted(socket.socket):
 
 
 class GuardedListener(socket.socket):
-    """A listening socket that takes no more connections than there may be. For the event loop of its node."""
+    """A listening socket that limits the number of connections. Belongs to the event loop of its node."""
 
     def __init__(self, listener: socket.socket, connections: Connections) -> None:
         super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
         self._connections = connections
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """Given up for a moment to turn away a connection when there is no other descriptor."""
+        """A spare descriptor, released for a moment to refuse a connection when there is no other."""
         self._told = float("-inf")
         self._turned_away = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises BlockingIOError when nobody waits, or the one who did was turned away."""
+        """Raises BlockingIOError when no connection is waiting, or the one that was has been refused."""
         try:
             fd, address = self._accept()  # type: ignore[attr-defined]  # as in socket.socket.accept
         except OSError as error:
@@ -150,7 +150,7 @@ class GuardedListener(socket.socket):
         connection = OpenConnection(fd, network_of(address[0] if address else ""), lambda: _hang_up(accepted))
         if not self._connections.admit(connection):
             accepted.close()
-            self._tell("there are too many connections")
+            self._tell("too many connections")
             raise BlockingIOError
         accepted.on_close = lambda: self._connections.closed(connection)
         return accepted, address
@@ -174,11 +174,11 @@ class GuardedListener(socket.socket):
     def _tell(self, why: str) -> None:
         self._turned_away += 1
         if time.monotonic() - self._told >= _QUIET_SECONDS:
-            logger.warning("%s: %d connections were turned away", why, self._turned_away)
+            logger.warning("%s: %d connections were refused", why, self._turned_away)
             self._told, self._turned_away = time.monotonic(), 0
 
 
 def _hang_up(accepted: socket.socket) -> None:
-    """The event loop sees the end of the connection, and closes it."""
+    """Shut the connection down; the event loop notices and closes it."""
     with contextlib.suppress(OSError):
         accepted.shutdown(socket.SHUT_RDWR)

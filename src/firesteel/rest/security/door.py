@@ -1,7 +1,7 @@
-"""The door: every request passes it, and nothing behind it sees one that should not be there.
+"""The door: every request passes through it, and nothing behind it sees a request that should be refused.
 
-In this order: the host that was asked for, the page that asks, secrets in the address, the size of the body, who asks, and how
-often. What is cheap and needs no secret comes first. Whoever gets through is in `scope["firesteel.principal"]`.
+It checks in this order: the host, the sending page, secrets in the URL, the size of the body, the caller, and the rate of
+requests. Cheap checks that need no secret come first. The caller is then in `scope["firesteel.principal"]`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from firesteel.rest.security.worker_credentials import JOIN_PREFIX, WORKER_PREFI
 logger = logging.getLogger(__name__)
 
 PRINCIPAL = "firesteel.principal"
-"""In the scope: the Principal. Not there on public paths."""
+"""In the scope: the Principal. It is missing on public paths."""
 REQUEST_ID = "firesteel.request_id"
-"""In the scope: the id that the answer, the log and the audit log have."""
+"""In the scope: the id that is used in the answer, the log and the audit log."""
 AUDIT = "firesteel.audit"
-"""In the scope: a dict; the app may put the `job_id` there that a request turned out to be about."""
+"""In the scope: a dict, into which the app may put the `job_id` that a request is about."""
 LimitOf = Callable[[str], int | None]
 
 _BEARER = re.compile(r"bearer[ ]+([A-Za-z0-9._~+/=-]+)", re.IGNORECASE)
@@ -66,7 +66,7 @@ _REFUSED = frozenset({401, 403, 421, 429})
 _WORKER_RATE, _WORKER_BURST = 500.0, 5000.0
 """Requests of one worker: each end of an attempt is one, and after an outage there may be thousands."""
 _MOST_REFUSALS_WRITTEN = 10
-"""Records of refusals of strangers per second in the audit log; a flood must not push out what matters."""
+"""The number of refusals of unknown callers per second in the audit log; a flood must not displace other records."""
 
 
 class _NoLongerKnown(Exception):  # noqa: N818  # nothing is in error
@@ -77,19 +77,19 @@ class Door:
     """ASGI middleware around any app.
 
     Args:
-        app: What is behind the door.
-        rest, security: The options; `check_door` has found nothing wrong with them.
-        identities: How callers are known.
-        public: Paths that need no credential, for GET and HEAD. One that ends in `/*` stands for all below it.
+        app: The app behind the door.
+        rest, security: The options, which `check_door` has checked.
+        identities: Authenticates callers.
+        public: Paths that need no credential for GET and HEAD. A path that ends in `/*` stands for all paths below it.
         limit_of: The largest body of an upload path, None for all others.
-        sessions: Of browsers.
-        audit: Where changes and refusals are written; the one who made it closes it.
+        sessions: The sessions of browsers.
+        audit: The log of changes and refusals; its creator closes it.
     """
 
     recheck_seconds = 15.0
-    """How often the caller of an open event stream is looked at again."""
+    """Seconds between two checks of the caller of an open event stream."""
     recheck_worker_seconds = 1.0
-    """The same for the commands of a worker."""
+    """The same for the command stream of a worker."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Door:
         self._timeout = rest.request_timeout
         self._how_to_enter = _how_to_enter(security)
         self._audit = audit
-        # Several tables, so that those who are nobody cannot have the others forgotten, or locked out from the same address.
+        # Several tables, so that unknown callers cannot displace the others, or lock out callers from the same address.
         self._callers = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._strangers = RateLimiter(rest.rate_limit, rest.rate_burst)
         self._visitors = RateLimiter(rest.rate_limit, rest.rate_burst)
@@ -129,7 +129,7 @@ class Door:
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "there are no web sockets here"})
+            await send({"type": "websocket.close", "code": 1008, "reason": "this server has no web sockets"})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope)
@@ -152,8 +152,8 @@ class Door:
             check_length(request.headers.get("content-length"), self._limit if limit is None else limit)
             principal = await self._admit(request)
             if not _DOTS.isdisjoint(request.path.split("/")):
-                # Some read such a path as another one: then something else would be answered than what was let in.
-                raise RequestRefused(400, "A path has no '.' and '..' in it here; write it without.")
+                # Some frameworks resolve such a path to another one, which would not be the path that was checked.
+                raise RequestRefused(400, "The path must not contain '.' or '..' segments.")
             if principal is not None:
                 scope[PRINCIPAL] = principal
                 request.proved()
@@ -176,7 +176,7 @@ class Door:
             self._note(request, answer.status, scope[AUDIT])
 
     def _watched(self, request: _Request, answer: AnswerSender) -> Send:
-        """A stream of events or commands may be open for days: it ends when its caller is let in no more."""
+        """End a stream of events or commands, which may be open for days, when its caller is no longer allowed."""
         if request.principal is None:
             return answer.send
         streams, looked_at = False, time.monotonic()
@@ -198,15 +198,15 @@ class Door:
 
     async def _still_known(self, request: _Request) -> bool:
         if request.bearer is not None and request.bearer.startswith(NODE_PREFIX):
-            return True  # a node has passed it on, for this one request; it looks at its caller's credential itself
+            return True  # forwarded by another node, which checks its caller's credential itself
         try:
             identity = await self._identify(request)
         except RequestRefused as refused:
-            return refused.status == 503  # nobody can say at the moment
+            return refused.status == 503  # this cannot be decided at the moment
         return identity is not None and identity.principal == request.principal
 
     def _check_sender(self, request: _Request) -> str | None:
-        """What needs no credential to be seen. Returns the foreign origin that may send this, if one did."""
+        """Run the checks that need no credential. Returns the allowed foreign origin that sent this, if there is one."""
         host = self._hosts.check(request.all("host"), request.server)
         origin = self._origins.check(
             request.headers,
@@ -218,13 +218,13 @@ class Door:
         return origin
 
     async def _admit(self, request: _Request) -> Principal | None:
-        """Who asks. None is a visitor of a public path."""
+        """The caller; None for a visitor of a public path."""
         if self._is_public(request):
             self._limit_rate(self._visitors, request.peer)
             return None
         identity = await self._identify(request)
         if identity is None:
-            # Only after the credential was looked at: on a shared address, one who is nobody must not lock out the others.
+            # After the credential was checked: on a shared address, an unknown caller must not lock out the others.
             self._limit_rate(self._strangers, request.peer)
             presented = bool(request.all("authorization")) or bool(request.certificate)
             how = _HOW_WORKERS_ENTER if (request.bearer or "").startswith(_OF_WORKERS) else self._how_to_enter
@@ -235,7 +235,7 @@ class Door:
         principal = request.principal = identity.principal
         limiter = self._workers if principal.role is Role.WORKER else self._callers
         self._limit_rate(limiter, (principal.owner, principal.name))
-        # Here, and not in routes: there is none that could forget it.
+        # Here and not in routes, so that no route can forget it.
         if (why := out_of_reach(principal, request.method, request.path)) is not None:
             raise RequestRefused(403, why)
         if identity.ambient and request.mutating:
@@ -251,18 +251,18 @@ class Door:
     async def _identify(self, request: _Request) -> CallerIdentity | None:
         sent = request.all("authorization")
         if len(sent) > 1:
-            raise RequestRefused(400, "A request has one Authorization header.")
+            raise RequestRefused(400, "The request must have at most one Authorization header.")
         if sent:
             found = _BEARER.fullmatch(sent[0].strip())
-            request.bearer = found[1] if found else ""  # another scheme is as good as a wrong token
+            request.bearer = found[1] if found else ""  # another scheme counts as a wrong token
         elif (principal := self._session(request)) is not None:
             return CallerIdentity(principal, ambient=True, session=True)
         try:
             return await self._identities.identify(request.bearer, request.certificate)
         except ForbiddenError as error:
             raise RequestRefused(403, str(error)) from error
-        except AuthenticationUnavailableError as error:  # those who raise it have logged why
-            message = "Nobody can be authenticated at the moment; the log of the node says why."
+        except AuthenticationUnavailableError as error:  # its cause has been logged
+            message = "Authentication is not available at the moment; see the log of the node."
             raise RequestRefused(503, message, [(b"retry-after", b"5")]) from error
 
     def _session(self, request: _Request) -> Principal | None:
@@ -285,22 +285,22 @@ class Door:
         if wait:
             seconds = max(1, math.ceil(wait))
             raise RequestRefused(
-                429, f"Too many requests; come again in {seconds} s.", [(b"retry-after", str(seconds).encode())]
+                429, f"Too many requests; try again in {seconds} s.", [(b"retry-after", str(seconds).encode())]
             )
 
     async def _answer_error(self, request: _Request, answer: AnswerSender, error: Exception) -> None:
-        if answer.over or isinstance(error, ClientDisconnect):  # the app was told, or found out, that nobody listens
+        if answer.over or isinstance(error, ClientDisconnect):  # the app knows that the client is gone
             logger.debug("request %s ended early: %s", request.id, type(error).__name__)
             return
-        if answer.holds_own_error():  # the app has logged it, told the caller, and only then let it out
-            logger.debug("%s of request %s came out of the app after its answer", type(error).__name__, request.id)
+        if answer.holds_own_error():  # the app has logged it and answered before it raised the exception
+            logger.debug("the app raised %s after its answer to request %s", type(error).__name__, request.id)
             await answer.finish()
             return
         logger.error("request %s (%s %r) failed", request.id, request.method, request.path, exc_info=error)
         await answer.replace(error_messages(500, f"Internal server error. Error id: {request.id}"))
 
     def _note(self, request: _Request, status: int | None, said: dict[str, Any]) -> None:
-        """Into the audit log: each change that somebody asked for, and each time that somebody was turned away."""
+        """Write to the audit log each requested change and each refusal."""
         if self._audit is None or not (request.mutating or status in (401, 403)):
             return
         if _is_routine(request, status):
@@ -342,7 +342,8 @@ def _is_routine(request: _Request, status: int | None) -> bool:
 
 
 def _crowd(request: _Request, status: int | None) -> object:
-    """Those who share a bucket of refusals. Of somebody who is known each refusal is written (S46), but for floods as such."""
+    """The key of the bucket that limits refusals in the log. Known callers have their own: each refusal is written (S46),
+    except in a flood."""
     if request.principal is None:
         return None
     return (request.principal.owner, request.principal.name) if status == 429 else _ALWAYS
@@ -353,7 +354,8 @@ def _nothing() -> None:
 
 
 class _Request:
-    """What the door looks at. Of the headers only those that it asks for by name; none of them says who the caller is."""
+    """What the door sees of a request. It only reads the headers that it asks for by name; none but credentials identify
+    the caller."""
 
     def __init__(self, scope: Scope) -> None:
         self.id = uuid.uuid4().hex
@@ -373,7 +375,7 @@ class _Request:
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         ]
         self.headers: dict[str, str] = {}
-        for name, value in self._headers:  # one that is there twice is no longer what it would be alone
+        for name, value in self._headers:  # a repeated header is joined, so that it differs from a single one
             self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
 
     def all(self, name: str) -> list[str]:
@@ -381,7 +383,7 @@ class _Request:
 
     @property
     def peer(self) -> str:
-        """For counting."""
+        """The peer's network, for counting."""
         return network_of(self.address)
 
 
@@ -394,7 +396,7 @@ def _unauthenticated(how: str, *, wrong: bool) -> RequestRefused:
         challenge = b'Bearer error="invalid_token"'
         return RequestRefused(
             401,
-            f"The credential is not known here, has expired or was revoked. {how}",
+            f"The credential is unknown, expired or revoked. {how}",
             [(b"www-authenticate", challenge)],
         )
     return RequestRefused(401, f"No credential was given. {how}", [(b"www-authenticate", b"Bearer")])

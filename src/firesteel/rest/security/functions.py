@@ -1,7 +1,7 @@
-"""Functions of callers who are not admin come with the job (S39): `subprocess:getoutput` is no function of a pipeline.
+"""Functions in jobs of non-admins must come from uploaded files (S39), so that `subprocess:getoutput` is refused.
 
-Here is refused what can be seen from the names of the uploaded files. What is in their archives is looked at by the driver,
-before it imports anything (`driver.artifacts`).
+This module decides by the names of the uploaded files. The driver checks the content of archives before it imports
+anything (`driver.artifacts`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import PurePosixPath
 from firesteel.errors import Problem
 from firesteel.jobgraph.model import JobGraph, function_refs
 
-_FIX = "upload the file and name it in settings.artifacts.py_files; functions of installed modules are for admins"
+_FIX = "upload the file and name it in settings.artifacts.py_files; only admins may use functions of installed modules"
 
 
 def refused_functions(graph: JobGraph) -> list[Problem]:
-    """Functions that can be in none of the job's files, one problem each."""
+    """A problem for each function that cannot be in any of the job's files."""
     return [
         Problem(f"module '{module}' of {reference} is not in an uploaded file", _FIX, vertex=vertex, field=field)
         for vertex, field, reference in function_refs(graph)

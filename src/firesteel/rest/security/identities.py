@@ -1,4 +1,4 @@
-"""How a caller is known: by a bearer token or a client certificate, and by nothing else that a request says (S13)."""
+"""Authentication of callers: by a bearer token or a client certificate, and by nothing else in a request (S13)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class BearerVerifier(Protocol):
 class CallerIdentity(NamedTuple):
     principal: Principal
     ambient: bool
-    """The browser of a caller proves it by itself, whichever page sends the request; so the page has to be looked at too."""
+    """The browser authenticates the caller automatically, whichever page sends the request, so the page is checked too."""
     session: bool = False
-    """By a cookie."""
+    """Authenticated by a cookie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identities:
-    """The configured ways to know a caller."""
+    """The configured authentication methods."""
 
     tokens: BearerVerifier | None = None
     workers: BearerVerifier | None = None
@@ -44,22 +44,22 @@ class Identities:
 
     @classmethod
     def of(cls, security: SecurityOptions) -> Self:
-        """As configured. `check_door` has found nothing wrong with it; the one who makes it closes it."""
+        """The configured identities. `check_door` has checked the options; the caller closes the result."""
         methods = security.authentication
         return cls(
             tokens=TokenFile(security.tokens_file) if Authentication.TOKEN in methods else None,
             oidc=OidcVerifier.of(security) if Authentication.OIDC in methods else None,
             certificates=certificate_principals(security.mtls_roles) if Authentication.MTLS in methods else None,
-            # An owner of its own: without an identity nobody is shown what belongs to somebody.
+            # An owner of its own: without authentication, callers do not see what belongs to authenticated ones.
             anonymous=(
                 Principal(ANONYMOUS, security.anonymous_role, ANONYMOUS) if methods == (Authentication.NONE,) else None
             ),
         )
 
     async def identify(self, bearer: str | None, certificate: Mapping[str, Any] | None) -> CallerIdentity | None:
-        """Whose request it is; None when nothing proves it.
+        """The caller of a request; None when nothing authenticates it.
 
-        A bearer token that is wrong is not made good by a certificate: the caller meant to be somebody else.
+        A certificate does not make up for a wrong bearer token: the caller meant to be someone else.
         """
         if bearer is not None and self.workers is not None and bearer.startswith(OF_MACHINES):
             machine = await self.workers.authenticate(bearer)

@@ -1,7 +1,7 @@
-"""The public keys of an OpenID Connect issuer: fetched, kept, and asked for again no more often than is decent.
+"""The public keys of an OpenID Connect issuer: fetched, cached, and fetched again at a limited rate.
 
-Nothing that a caller sends makes us ask the issuer more than once in `min_interval`, however many key ids they invent; and
-as long as the issuer is away, keys that are known go on working, for a day.
+Callers cannot make the node query the issuer more than once in `min_interval`, however many key ids they invent. While the
+issuer is unavailable, known keys keep working for a day.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALGORITHMS: Mapping[str, frozenset[str]] = {
     "OKP": frozenset({"EdDSA"}),
 }
 ALGORITHMS = frozenset[str]().union(*_ALGORITHMS.values())
-"""Signatures that public keys check, and no others: `none` signs nothing, and to HS256 the public key would be the secret."""
+"""Only algorithms with public keys: `none` signs nothing, and HS256 would use the public key as its secret."""
 _MAX_BYTES = 512 * 1024
 _MAX_KEYS = 100
 _FETCH_TIMEOUT = 10.0
@@ -42,7 +42,7 @@ _FETCH_TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class IssuerKey:
-    """One key, and what it may be used for; a token cannot choose another algorithm for it."""
+    """One key with its algorithms; a token cannot choose another algorithm for it."""
 
     key: PublicKey
     algorithms: frozenset[str]
@@ -80,14 +80,14 @@ class IssuerKeys:
         """The key of that id; None when the issuer has none.
 
         Raises:
-            AuthenticationUnavailableError: the issuer cannot be asked, and what is known of it does not answer the question.
+            AuthenticationUnavailableError: the issuer cannot be reached, and the cached keys do not answer the question.
         """
         known = self._known(key_id)
         if (known is None or self._age() > self._max_age) and self._may_try():
             await self._refresh(wait=known is None)
             known = self._known(key_id)
         if known is None and self._failure:
-            raise AuthenticationUnavailableError(f"the keys of {self._issuer} cannot be had: {self._failure}")
+            raise AuthenticationUnavailableError(f"the keys of {self._issuer} are not available: {self._failure}")
         return known
 
     async def close(self) -> None:
@@ -101,17 +101,17 @@ class IssuerKeys:
 
     def _may_try(self) -> bool:
         if self._fetching is not None:
-            return True  # somebody is asking already
+            return True  # a request is already under way
         return self._tried_at is None or self._clock() - self._tried_at >= self._min_interval
 
     async def _refresh(self, *, wait: bool) -> None:
-        """Ask the issuer, together with everybody else who wants that now. One whose key is known need not wait."""
+        """Fetch the keys, sharing one request between callers. A caller whose key is known need not wait."""
         if self._fetching is None:
             self._tried_at = self._clock()
             self._fetching = self._tasks.start(self._fetch(), "fetch")
             self._fetching.add_done_callback(self._fetched)
         if wait:
-            # One caller who goes away must not take the answer from the others.
+            # A caller that is cancelled must not cancel the request of the others.
             await asyncio.shield(self._fetching)
 
     def _fetched(self, _: asyncio.Task[None]) -> None:
@@ -121,12 +121,12 @@ class IssuerKeys:
         try:
             async with asyncio.timeout(
                 _FETCH_TIMEOUT
-            ):  # the client's own limits are for each read, and there may be many
+            ):  # the client's own limits apply to each read, and there may be many
                 url = self._jwks_url or await self._discover()
                 keys = parse_keys(await self._get(url))
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError, RecursionError) as error:
             self._failure = str(error) or type(error).__name__
-            logger.warning("the keys of issuer %s could not be had: %s", self._issuer, self._failure)
+            logger.warning("cannot fetch the keys of issuer %s: %s", self._issuer, self._failure)
             return
         self._keys, self._fetched_at, self._failure = keys, self._clock(), ""
 
@@ -134,17 +134,17 @@ class IssuerKeys:
         url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         document = await self._get(url)
         if document.get("issuer") != self._issuer:
-            raise ValueError(f"{url} speaks for another issuer than {self._issuer}")
+            raise ValueError(f"{url} names another issuer than {self._issuer}")
         found = document.get("jwks_uri")
         if not isinstance(found, str):
-            raise ValueError(f"{url} names no jwks_uri")
+            raise ValueError(f"{url} has no jwks_uri")
         return found
 
     async def _get(self, url: str) -> dict[str, Any]:
         if not is_trustworthy(url):
             raise ValueError(f"{url} is neither https nor on this machine")
         body = bytearray()
-        # Redirects are not followed: they could lead to where nothing is encrypted.
+        # Redirects are not followed: they could lead to an unencrypted URL.
         async with self._client.stream("GET", url, follow_redirects=False) as response:
             if response.status_code != 200:
                 raise ValueError(f"{url} answered {response.status_code}")
@@ -154,15 +154,15 @@ class IssuerKeys:
                     raise ValueError(f"{url} sent more than {_MAX_BYTES} bytes")
         found = json.loads(body)
         if not isinstance(found, dict):
-            raise ValueError(f"{url} sent no JSON object")
+            raise ValueError(f"{url} did not send a JSON object")
         return found
 
 
 def parse_keys(jwks: Mapping[str, Any]) -> dict[str, IssuerKey]:
-    """The keys of a JSON web key set that signatures may be checked with; others are left out.
+    """The keys of a JSON web key set that can verify signatures, without the others.
 
     Raises:
-        ValueError: there is no key set in it.
+        ValueError: it is not a key set.
     """
     listed = jwks.get("keys")
     if not isinstance(listed, list):

@@ -1,7 +1,7 @@
 """Secrets are masked in anything that is shown: settings, environments, job graphs, log lines, messages (S27).
 
-Two ways to find one: the key that it stands under, and its own shape (a bearer token, a private key, a password in a URL).
-Both err on the side of hiding. Masking something twice changes nothing more.
+A secret is recognised by its key, or by its own shape (a bearer token, a private key, a password in a URL). Both err on the
+side of hiding. Masking is idempotent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECRET_KEY = re.compile(
     r"|connection[._-]?string|signature|(?<![a-z])sig(?![a-z])",
     re.IGNORECASE,
 )
-# What these keys hold is where a secret is, or how long it lives, and people need to see it.
+# These keys hold the location or the lifetime of a secret, which people need to see.
 _HARMLESS_KEY = re.compile(
     r"(?:[._-]file|File|[._-](?:provider|timeout|interval|enabled|mechanism|class|py|java|scala))$"
 )
@@ -35,7 +35,7 @@ _IN_TEXT: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]*"), MASK),
     (re.compile(r"\b(Bearer|Basic|Digest|Negotiate)[ \t]+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"), MASK),
-    # A key with a slash in it, as AWS makes them, looks like a port that is none.
+    # A key with a slash in it, as AWS has them, looks like an invalid port.
     (
         re.compile(
             r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]{0,30}://)"
@@ -61,7 +61,7 @@ _VALUE = re.compile(
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether what stands under `key` is not for showing."""
+    """Whether the value of `key` must not be shown."""
     return _SECRET_KEY.search(key) is not None and _HARMLESS_KEY.search(key) is None
 
 
@@ -85,7 +85,7 @@ def mask(value: T) -> T:
 
 
 def mask_text(text: str) -> str:
-    """The text with every secret in it masked that can be told by its shape or by the key before it."""
+    """The text with every secret masked that is recognised by its shape or by the key before it."""
     for pattern, shown in _IN_TEXT:
         text = pattern.sub(shown, text)
     return _mask_values(_mask_values(text, _KEY), _FLAG)
@@ -94,7 +94,7 @@ def mask_text(text: str) -> str:
 def _mask_values(text: str, keys: re.Pattern[str]) -> str:
     shown: list[str] = []
     done = 0
-    # Keys only are looked for, as a value may have pairs of its own: url=https://host/?password=...
+    # Only keys are matched, as a value may contain pairs of its own: url=https://host/?password=...
     for key in keys.finditer(text):
         if key.start() < done or not is_secret_key(key[1]):
             continue
@@ -123,5 +123,5 @@ def _mask_items(items: Sequence[Any]) -> list[Any]:
 
 
 def _hidden(value: Any) -> Any:
-    """What is shown in place of a secret. That there is none, and a switch, are no secrets."""
+    """What is shown in place of a secret. An empty value and a switch are not secrets."""
     return value if value is None or isinstance(value, bool) else MASK

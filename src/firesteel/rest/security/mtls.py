@@ -1,4 +1,4 @@
-"""TLS, and callers who are known by their certificates."""
+"""TLS, and callers that authenticate with certificates."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from firesteel.errors import InvalidConfigError, Problem
 from firesteel.rest.security.principals import Principal
 
 PEER_CERTIFICATE = "firesteel.peer_cert"
-"""Where, in the extensions of an ASGI scope, the client's verified certificate is, as `ssl` spells it."""
+"""The key, in the extensions of an ASGI scope, of the client's verified certificate, in the form of `ssl`."""
 _ROLE_WORD = re.compile(r"(?P<name>.+)=(?P<role>[a-z]+):(?P<owner>[^=]+)")
 _ROLES_KEY = "security.mtls.roles"
 
 
 def certificate_principals(words: Sequence[str]) -> dict[str, Principal]:
-    """Who the holder of a certificate is, by its common name, from words `common-name=role:owner`.
+    """The principals of certificates by common name, from entries `common-name=role:owner`.
 
     Raises:
-        InvalidConfigError: with every word that is none.
+        InvalidConfigError: with all malformed entries.
     """
     principals: dict[str, Principal] = {}
     problems: list[Problem] = []
@@ -31,11 +31,11 @@ def certificate_principals(words: Sequence[str]) -> dict[str, Principal]:
         found = _ROLE_WORD.fullmatch(word)
         if found is None or found["role"] not in {r.value for r in GRANTED_ROLES}:
             fix = "write common-name=role:owner, with the role viewer, operator or admin"
-            problems.append(Problem(f"'{word}' says of no certificate whose it is", fix, field=_ROLES_KEY))
+            problems.append(Problem(f"'{word}' does not assign a certificate to an owner", fix, field=_ROLES_KEY))
             continue
         name, role, owner = found["name"], Role(found["role"]), found["owner"]
         if name in principals:
-            problems.append(Problem(f"'{name}' is there twice", "remove one of the two", field=_ROLES_KEY))
+            problems.append(Problem(f"'{name}' is listed twice", "remove one of the two", field=_ROLES_KEY))
             continue
         try:
             principals[name] = Principal(name, role, owner)
@@ -47,22 +47,22 @@ def certificate_principals(words: Sequence[str]) -> dict[str, Principal]:
 
 
 def common_name(certificate: Mapping[str, Any]) -> str | None:
-    """The one common name of a certificate; None when it has none, or several and it is not clear which of them counts."""
+    """The common name of a certificate; None when it has none or several."""
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return names[0] if len(names) == 1 else None
 
 
 def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
-    """How the node serves TLS: 1.2 or newer, and 1.3 with client certificates where `mtls` is a way to authenticate.
+    """The TLS context of the node: 1.2 or newer, and 1.3 with client certificates if `mtls` is enabled.
 
     Raises:
-        InvalidConfigError: with every file that is missing, damaged, or readable by others than its owner.
+        InvalidConfigError: with every file that is missing, damaged, or readable by other users.
     """
     mtls = Authentication.MTLS in options.authentication
     problems = [*_certificate_problems(options.ssl_certificate), *_key_problems(options.ssl_key)]
     if mtls and options.ssl_ca is None:
         fix = "name the PEM file with the authorities of client certificates"
-        problems.append(Problem("no authority is named", fix, field="security.ssl.rest.ca"))
+        problems.append(Problem("is not set", fix, field="security.ssl.rest.ca"))
     if problems:
         raise InvalidConfigError(problems)
     assert options.ssl_certificate is not None
@@ -71,7 +71,7 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # for TLS 1.2; those of 1.3 are all good
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")  # for TLS 1.2; all ciphers of 1.3 are good
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(options.ssl_certificate, options.ssl_key, password=_no_password)
@@ -90,7 +90,7 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
             raise InvalidConfigError([problem]) from error
         alone = options.authentication == (Authentication.MTLS,)
         context.verify_mode = ssl.CERT_REQUIRED if alone else ssl.CERT_OPTIONAL
-        # No resumed sessions: whoever connects shows a certificate that is good now. Those of TLS 1.2 could not be turned off.
+        # No resumed sessions, so that every connection shows a certificate that is valid now. TLS 1.2 could not disable them.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -98,27 +98,27 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask on the terminal, and a node has none."""
+    """Raise an error instead: OpenSSL would prompt at the terminal, and a node has none."""
     raise ValueError("the key has a password")
 
 
 def _certificate_problems(path: Path | None) -> list[Problem]:
     field = "security.ssl.rest.certificate"
     if path is None:
-        return [Problem("no certificate is named", "name the PEM file with the node's certificate", field=field)]
+        return [Problem("is not set", "name the PEM file with the node's certificate", field=field)]
     if not path.is_file():
-        return [Problem(f"there is no file {path}", "name the PEM file with the node's certificate", field=field)]
+        return [Problem(f"no such file: {path}", "name the PEM file with the node's certificate", field=field)]
     return []
 
 
 def _key_problems(path: Path | None) -> list[Problem]:
     field = "security.ssl.rest.key"
     if path is None:
-        return [Problem("no key is named", "name the PEM file with the node's private key", field=field)]
+        return [Problem("is not set", "name the PEM file with the node's private key", field=field)]
     try:
         mode = path.stat().st_mode
     except OSError as error:
         return [Problem(f"{path}: {error.strerror}", "name the PEM file with the node's private key", field=field)]
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        return [Problem(f"others than its owner can read {path}", f"run chmod 600 {path}", field=field)]
+        return [Problem(f"other users can read {path}", f"run chmod 600 {path}", field=field)]
     return []

@@ -23,7 +23,7 @@ _TIMEOUT = httpx.Timeout(5.0)
 
 
 class OidcVerifier:
-    """Knows callers by the tokens of one issuer. The one who makes it closes it."""
+    """Authenticates callers by the tokens of one issuer. Its creator closes it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class OidcVerifier:
 
     @classmethod
     def of(cls, options: SecurityOptions) -> Self:
-        """As configured; `check_door` has seen to it that issuer and audience are there."""
+        """The configured verifier; `check_door` has checked that issuer and audience are set."""
         assert options.oidc_issuer
         assert options.oidc_audience
         client = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=4))
@@ -59,11 +59,11 @@ class OidcVerifier:
         )
 
     async def authenticate(self, token: str) -> Principal | None:
-        """Whose token it is; None for one that the issuer did not make, not for us, or not for now.
+        """The caller of a token; None if it does not come from the issuer, is not for us, or is not valid now.
 
         Raises:
-            AuthenticationUnavailableError: the issuer's keys cannot be had.
-            ForbiddenError: the token is good, and gives its holder no role here.
+            AuthenticationUnavailableError: the issuer's keys are not available.
+            ForbiddenError: the token is valid, but gives its holder no role.
         """
         claims = await self._claims(token)
         if claims is None:
@@ -75,12 +75,12 @@ class OidcVerifier:
         if role is None:
             raise ForbiddenError(
                 f"the token of {subject} has no role in its claim '{self._role_claim}'; "
-                f"have the issuer put viewer, operator or admin there"
+                f"configure the issuer to put viewer, operator or admin there"
             )
         owner = _claim(claims, self._owner_claim)
-        # A name that people may choose for themselves must not become everybody's.
+        # A name that people can choose must not become `*`, which stands for everybody.
         if not isinstance(owner, str) or not is_name(owner) or (owner == EVERYBODY and role is not Role.ADMIN):
-            raise ForbiddenError(f"the token of {subject} names no owner in its claim '{self._owner_claim}'")
+            raise ForbiddenError(f"the token of {subject} has no owner in its claim '{self._owner_claim}'")
         if subject == EVERYBODY:
             return None
         return Principal(subject, role, owner)
@@ -91,7 +91,7 @@ class OidcVerifier:
         try:
             header = jwt.get_unverified_header(token)
             algorithm, key_id = header.get("alg"), header.get("kid")
-            # Keys come from the issuer alone: jwk, jku and x5u of the header are not looked at.
+            # Keys only come from the issuer: jwk, jku and x5u in the header are ignored.
             if algorithm not in ALGORITHMS or not isinstance(key_id, str) or "crit" in header:
                 return None
             key = await self._keys.key(key_id)
@@ -104,7 +104,7 @@ class OidcVerifier:
                 issuer=self._issuer,
                 audience=self._audience,
                 leeway=_LEEWAY,
-                # Not before (nbf) holds where it is given; several well-known issuers leave it out.
+                # Not before (nbf) is checked if it is present; several well-known issuers leave it out.
                 options={"require": ["exp", "iss", "aud"], "verify_signature": True},
             )
         except (jwt.PyJWTError, ValueError) as error:
@@ -119,7 +119,7 @@ class OidcVerifier:
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """The claim of that name; a dotted name that is no claim leads inside: `realm_access.roles`."""
+    """The claim of that name; a dotted name that is not a claim itself is a path: `realm_access.roles`."""
     if name in claims:
         return claims[name]
     value: Any = claims
@@ -131,6 +131,6 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _role(claim: object) -> Role | None:
-    """The highest role that a claim names, alone or in a list. Other words in it belong to other systems."""
+    """The highest role in a claim, which is a word or a list. Other words in it belong to other systems."""
     words = claim if isinstance(claim, list) else [claim]
     return next((role for role in (Role.ADMIN, Role.OPERATOR, Role.VIEWER, Role.SCRAPER) if role.value in words), None)

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do.
+"""Callers and their permissions.
 
 A Principal exists only for a verified credential, or for everybody where authentication is `none`: there is no role without
 an identity (S34).
@@ -14,7 +14,7 @@ from firesteel.errors import FiresteelError, ForbiddenError
 from firesteel.types import hides_nothing
 
 EVERYBODY = "*"
-"""As the owner of a principal: the jobs of all owners."""
+"""The owner of a principal that may see the jobs of all owners."""
 _LONGEST_NAME = 200
 _RANK: Mapping[Role, int] = {
     Role.JOINER: -1,
@@ -27,18 +27,18 @@ _RANK: Mapping[Role, int] = {
 
 
 class AuthenticationUnavailableError(FiresteelError):
-    """Nobody can be told from anybody at the moment: keys or tokens cannot be read. Nobody gets in meanwhile."""
+    """Callers cannot be authenticated, because keys or tokens cannot be read. All are refused meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller who has proved who they are."""
+    """An authenticated caller."""
 
     name: str
-    """For logs and the audit log: which token, subject or certificate it was."""
+    """The token, subject or certificate, for logs and the audit log."""
     role: Role
     owner: str
-    """The tenant whose jobs the principal sees; `*` is everybody's, for admins and for viewers that were given it."""
+    """The tenant whose jobs the principal sees; `*` means all tenants, for admins and for viewers that were given it."""
 
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("owner", self.owner)):
@@ -47,7 +47,7 @@ class Principal:
                     f"the {what} of a principal is 1 to {_LONGEST_NAME} printable characters, not {text[:300]!r}"
                 )
         if self.name == EVERYBODY:
-            raise ValueError("a principal cannot be called '*'; that means everybody")
+            raise ValueError("a principal cannot be called '*', which means everybody")
         if self.role is Role.OPERATOR and self.owner == EVERYBODY:
             # It would be an admin under another name.
             raise ValueError("an operator belongs to one owner; give one, or the role admin")
@@ -59,16 +59,16 @@ class Principal:
 
 
 SCRAPED = "/metrics"
-"""All that a scraper may ask for."""
+"""The only path that a scraper may read."""
 
 
 def may_scrape(principal: Principal) -> bool:
-    """Whether the principal may read the metrics of a node, in which there is something of every owner."""
+    """Whether the principal may read the metrics of a node, which cover all owners."""
     return principal.role in (Role.SCRAPER, Role.ADMIN) or principal.owner == EVERYBODY
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can be the name of a principal or owner: it is shown in logs and answers, so nothing that hides."""
+    """Whether `text` can be the name of a principal or owner. Names appear in logs and answers, so they must be printable."""
     if not 1 <= len(text) <= _LONGEST_NAME or text != text.strip():
         return False
     return hides_nothing(text)
@@ -95,5 +95,5 @@ def require(principal: Principal, role: Role) -> None:
     """Raises ForbiddenError unless the principal has `role` or a higher one."""
     if not at_least(principal, role):
         raise ForbiddenError(
-            f"{principal.name} has the role {principal.role.value}, and this needs {role.value}; ask an admin for it"
+            f"{principal.name} has the role {principal.role.value}, but this needs {role.value}; ask an admin for it"
         )

@@ -1,7 +1,7 @@
-"""HTTP/1.1 under uvicorn, with what the ASGI app cannot do for itself.
+"""HTTP/1.1 under uvicorn, with what the ASGI app cannot do itself.
 
-It puts the client's certificate into the scope, and ends connections that send the head of a request too slowly, that send
-too much of one, or that go on with a body which nobody wants any more (S24).
+It puts the client's certificate into the scope, and closes connections that send the head of a request too slowly, send a
+head that is too large, or keep sending a body after the answer (S24).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from firesteel.rest.security.mtls import PEER_CERTIFICATE
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers together."""
 LINGER = 5.0
-"""Seconds for which the rest of a body is still read after the answer: closing at once would cost the client the answer."""
+"""Seconds for which the rest of a body is still read after the answer: if closed at once, the client would lose the answer."""
 _logger = logging.getLogger(__name__)
 _logger.setLevel(logging.ERROR)
-"""What strangers send that is no request at all is not worth a line each, or they would fill the disk."""
+"""Malformed requests of strangers are not logged one by one, or they would fill the disk."""
 
 
 def _refusal(status: str, message: str) -> bytes:
-    """An answer to what is no request, so that no app sees it."""
+    """An answer to a malformed request, which no app sees."""
     body = error_body([message])
     head = [
         f"HTTP/1.1 {status}".encode(),
@@ -40,17 +40,17 @@ def _refusal(status: str, message: str) -> bytes:
 
 
 _TOO_LARGE = _refusal("431 Request Header Fields Too Large", "The head of the request is too large.")
-_NO_REQUEST = _refusal("400 Bad Request", "This is no HTTP request.")
+_NO_REQUEST = _refusal("400 Bad Request", "This is not an HTTP request.")
 
 
 class DoorProtocol(HttpToolsProtocol):
     """One connection."""
 
     head_timeout = 30.0
-    """Seconds from the connection, or from the first byte of a request, until its head is there."""
+    """Seconds from the connection, or from the first byte of a request, until its head must be complete."""
 
     counted: Connections | None = None
-    """Where this one is counted."""
+    """The table that counts this connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -60,10 +60,10 @@ class DoorProtocol(HttpToolsProtocol):
         self._reading_head = True
         self._progress = False
         self._quiet_bytes = 0
-        """Bytes that came since the parser last had something to tell: it keeps an unfinished header, however long it gets."""
+        """Bytes since the parser's last event: it keeps an unfinished header of any length."""
         self._body_complete = True
         self._last = False
-        """The client wants no other answer on this connection."""
+        """The connection ends after this answer."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
 
@@ -71,7 +71,7 @@ class DoorProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
-            self._peer_certificate = tls.getpeercert() or None  # empty when the client showed none
+            self._peer_certificate = tls.getpeercert() or None  # empty when the client has none
         connected = transport.get_extra_info("socket")
         self._descriptor = -1 if connected is None else connected.fileno()
         self._watch_head()
@@ -109,7 +109,7 @@ class DoorProtocol(HttpToolsProtocol):
         extensions[PROVED] = self._prove  # type: ignore[assignment]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._reading_head:  # trailers come after the door has looked at the headers, and would be put among them
+        if self._reading_head:  # trailers arrive after the door has checked the headers, and would be added to them
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -118,8 +118,8 @@ class DoorProtocol(HttpToolsProtocol):
         self._end(self._head_timer)
         self._head_timer = None
         super().on_headers_complete()
-        # uvicorn would end such a connection with the answer, although the client may still be sending: the answer would be
-        # lost with what was not read. It ends with the body, or when that takes too long.
+        # uvicorn would close such a connection with the answer, although the client may still be sending, which would lose
+        # the answer. It ends with the body instead, or when that takes too long.
         self._last = not self.cycle.keep_alive
         self.cycle.keep_alive = True
 
@@ -139,7 +139,7 @@ class DoorProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.cycle.response_complete:
-            return  # that was the one before
+            return  # that was the previous one
         if not self._body_complete and self._linger_timer is None:
             self._linger_timer = self.loop.call_later(LINGER, self.transport.close)
         if self._body_complete and self._last:
@@ -156,5 +156,5 @@ class DoorProtocol(HttpToolsProtocol):
 
 
 def protocol_with(head_timeout: float, connections: Connections | None = None) -> type[DoorProtocol]:
-    """The protocol as uvicorn wants it: a class that it calls itself."""
+    """The protocol in the form that uvicorn expects: a class that it instantiates itself."""
     return type("DoorProtocol", (DoorProtocol,), {"head_timeout": head_timeout, "counted": connections})

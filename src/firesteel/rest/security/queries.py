@@ -1,11 +1,11 @@
-"""Queries of callers who are not admin read, and do nothing else.
+"""Queries of non-admins may only read.
 
 Spark runs a command wherever it expects a query: `ADD JAR 'http://...'` fetches and loads a file (S9), and `EXECUTE IMMEDIATE
-'SET ...'` sets what may not be set (S7). So what a query begins with is compared with the few words that begin one, and what is
-known to write, to run a program or to call Java in the middle of one is refused too (S39).
+'SET ...'` changes protected settings (S7). So the first word of a query must be one of the few that start a query, and
+clauses that write, run a program or call Java are refused too (S39).
 
-This answers early and in words. What no spelling gets around is in the engine: queries are sent where Spark's grammar allows no
-command (`spark.query_text`), and its restricted mode is on (`engines.command`).
+This check answers early and with a clear message. The protection that no spelling can evade is in the engine: queries are
+sent where Spark's grammar allows no command (`spark.query_text`), and its restricted mode is on (`engines.command`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WRITES = {"INSERT": ("INTO", "OVERWRITE"), "MERGE": ("INTO",)}
 _JAVA = frozenset({"reflect", "java_method", "try_reflect"})
 UNCLOSED = "/*"
 _WORD = re.compile(r"\w+")
-# As Spark's lexer has them: a backslash at the end of a line carries its comment over to the next.
+# As in Spark's lexer: a backslash at the end of a line continues its comment on the next line.
 _LINE_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def refused_queries(graph: JobGraph) -> list[Problem]:
-    """What is not a query where one is expected, one problem each."""
+    """A problem for each text that is not a query where one is expected."""
     return list(_refused(v for v in graph.vertices if isinstance(v, Sql)))
 
 
@@ -38,7 +38,7 @@ def _refused(vertices: Iterable[Sql]) -> Iterable[Problem]:
         word = first_word(vertex.query)
         if word and word not in BEGINNINGS:
             message = f"begins with {word[:50].upper()}, which is a command and not a query"
-            fix = "write one SELECT; commands are for scripts, and for admins"
+            fix = "write one SELECT; commands are only allowed in scripts, or to admins"
             if word == UNCLOSED:
                 message, fix = "begins with a comment that is not closed", "close it"
             yield Problem(message, fix, vertex=vertex.name, field="query")
@@ -47,7 +47,7 @@ def _refused(vertices: Iterable[Sql]) -> Iterable[Problem]:
 
 
 def _more_than_reading(text: str) -> str:
-    """What a query does beside reading, as far as its words tell; empty when nothing."""
+    """What a query does besides reading, judging by its words; empty if nothing."""
     try:
         words = [t for t in tokens(text) if t.kind not in ("space", "comment")]
     except UnclosedError:
@@ -69,7 +69,7 @@ def _name(token: Token) -> str:
 def first_word(text: str) -> str:
     """The first word outside comments, in lower case; empty when there is none. Brackets before it do not matter.
 
-    UNCLOSED for a comment without an end: where it ends for others, and what follows there, nobody knows.
+    UNCLOSED for a comment without an end, as Spark may see its end elsewhere.
     """
     position = 0
     while position < len(text):
@@ -77,7 +77,7 @@ def first_word(text: str) -> str:
             found = _LINE_COMMENT.match(text, position)
             assert found is not None
             position = found.end()
-        elif text.startswith("/*", position) and not text.startswith("/*+", position):  # that would be a hint
+        elif text.startswith("/*", position) and not text.startswith("/*+", position):  # which would be a hint
             position = _after_comment(text, position)
             if position == len(text):
                 return UNCLOSED
@@ -89,7 +89,7 @@ def first_word(text: str) -> str:
 
 
 def _after_comment(text: str, position: int) -> int:
-    """Where the comment that begins here ends. Comments may stand in each other."""
+    """The end of the comment that starts here. Comments may be nested."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, position):
         depth += 1 if edge[0] == "/*" else -1

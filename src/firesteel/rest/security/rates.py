@@ -1,4 +1,4 @@
-"""How often one caller may ask: a bucket of tokens each, in a table that cannot grow without bound (S26)."""
+"""Rate limits per caller: one token bucket each, in a table of bounded size (S26)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MAX_CALLERS = 10_000
 
 
 class RateLimiter:
-    """`rate` requests per second on average and `burst` at once, for each caller by itself.
+    """Allows each caller `rate` requests per second on average and `burst` at once.
 
-    The callers who were not heard of for longest are forgotten when there are too many. To be forgotten is to start anew with
-    a full bucket, so callers that cost nothing to invent (addresses) belong in another table than those that do (principals).
+    When there are too many callers, those that were idle for longest are forgotten. A forgotten caller starts anew with a full
+    bucket, so callers that are free to invent (addresses) belong in another table than those that are not (principals).
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class RateLimiter:
         self._max_callers = max_callers
         self._clock = clock
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        """Per caller: tokens left, and when that was true; the one heard of last is last."""
+        """Per caller: the tokens left and the time of that count; the most recent caller is last."""
 
     def take(self, caller: Hashable) -> float:
-        """Let the caller pass (0.0), or say in how many seconds it may come again."""
+        """0.0 if the caller may pass, else the seconds until it may try again."""
         now = self._clock()
         left, then = self._buckets.pop(caller, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._rate)

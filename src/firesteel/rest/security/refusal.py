@@ -1,4 +1,4 @@
-"""An answer that the door gives itself."""
+"""Answers of the door itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class RequestRefused(Exception):  # noqa: N818  # the request is refused; nothing is in error
-    """The request goes no further. The message is for the caller."""
+    """The request is refused. The message is sent to the caller."""
 
     def __init__(self, status: int, message: str, headers: Headers = ()) -> None:
         self.status = status
@@ -21,7 +21,7 @@ class RequestRefused(Exception):  # noqa: N818  # the request is refused; nothin
         super().__init__(message)
 
     def messages(self) -> tuple[Message, Message]:
-        """The answer in ASGI's words and the contract's form."""
+        """The answer as ASGI messages, in the form of the contract."""
         return error_messages(self.status, self.message, self.headers)
 
 

@@ -1,7 +1,7 @@
-"""Where the node reads and writes savepoints for those who are not admin (S42): below directories that an admin has named.
+"""Where the node reads and writes savepoints for non-admins (S42): only below directories that an admin has configured.
 
-The node itself goes there, with its own rights. A caller who could name any place would have it connect to any host and write
-below any directory.
+The node accesses them with its own rights. A caller who could name any path could make it connect to any host and write to
+any directory.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from firesteel.savepoint.places import below
 
 
 def check_savepoint_place(configuration: Configuration, path: str, field: str) -> None:
-    """Nothing is opened, but links in local paths are followed.
+    """Check the path of a savepoint. Nothing is opened, but links in local paths are resolved.
 
     Raises:
-        InvalidRequestError: It is below none of the directories.
+        InvalidRequestError: The path is not below any of the directories.
     """
     _check(path, [configuration.state.savepoints_dir, *configuration.security.savepoint_directories], field)
 
 
 def check_restore_place(configuration: Configuration, path: str) -> None:
-    """The same for one to start from: a job goes on from a checkpoint as it does from a savepoint."""
+    """Check a path to start from, which may be a savepoint or a checkpoint."""
     state = configuration.state
     roots = [state.savepoints_dir, state.checkpoints_dir, *configuration.security.savepoint_directories]
     _check(path, roots, "settings.restore.path")
@@ -33,8 +33,8 @@ def _check(path: str, roots: list[str], field: str) -> None:
     raise InvalidRequestError(
         [
             Problem(
-                f"'{path[:200]}' is not below a directory for savepoints",
-                "leave it out, name a directory below state.savepoints.dir, or have an admin add it to "
+                f"'{path[:200]}' is not below a savepoint directory",
+                "leave it out, name a directory below state.savepoints.dir, or ask an admin to add it to "
                 "security.savepoint-directories.allowed",
                 field=field,
             )

@@ -1,8 +1,8 @@
-"""Sessions of browsers, which cannot send a bearer token: a link that works once, and then a cookie (S48).
+"""Sessions of browsers, which cannot send a bearer token: a link that works once, then a cookie (S48).
 
-Whoever has proven who they are asks for a link, or shows a token to the page of the dashboard. A link is good for one browser
-and for a minute. Both leave a cookie in the browser that scripts do not see and other sites cannot make it send. Nothing here
-is written down: a node that restarts knows no session, and one that somebody stole from a disk does not exist.
+An authenticated caller asks for a link, or enters a token on the page of the dashboard. A link is valid for one browser and
+one minute. Both set a cookie that scripts cannot read and other sites cannot make the browser send. Sessions are kept in
+memory only: a restarted node has none, and none can be stolen from a disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firesteel.rest.security.principals import Principal
 
 COOKIE = "firesteel-session"
 SECURE_COOKIE = "__Host-firesteel-session"
-"""Where there is TLS. Browsers take a cookie of that name only from the very host, and never without TLS."""
+"""The cookie's name with TLS. Browsers accept a cookie of that name only from the same host, and never without TLS."""
 LINK_SECONDS = 60.0
 SESSION_SECONDS = 8 * 3600.0
 MOST_LINKS = 100
@@ -31,7 +31,7 @@ class _Entry:
 
 
 class Sessions:
-    """Lives on one event loop. The oldest go when there are too many."""
+    """The sessions of one node. Belongs to one event loop. The oldest are dropped when there are too many."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,26 +39,26 @@ class Sessions:
         self._sessions: dict[str, _Entry] = {}
 
     def link(self, principal: Principal) -> str:
-        """A code that begins one session as `principal`."""
+        """A code that starts one session as `principal`."""
         return _add(self._links, _Entry(principal, self._clock() + LINK_SECONDS), MOST_LINKS)
 
     def begin(self, code: str) -> str | None:
-        """The value of a new cookie; None when the code was used before, is too old, or was never given."""
+        """The value of a new cookie; None when the code is unknown, expired or already used."""
         entry = self._links.pop(_key(code), None)
         if entry is None or entry.until < self._clock():
             return None
         return self.start(entry.principal)
 
     def start(self, principal: Principal) -> str:
-        """The value of a new cookie, for one who has just proven who they are."""
+        """The value of a new cookie, for a caller that was just authenticated."""
         return _add(self._sessions, _Entry(principal, self._clock() + SESSION_SECONDS), MOST_SESSIONS)
 
     def end(self, cookie: str) -> None:
-        """The session of that cookie is over, if there is one."""
+        """End the session of that cookie, if there is one."""
         self._sessions.pop(_key(cookie), None)
 
     def principal(self, cookie: str) -> Principal | None:
-        """Whose session it is."""
+        """The principal of a session."""
         entry = self._sessions.get(_key(cookie))
         return entry.principal if entry is not None and entry.until >= self._clock() else None
 
@@ -72,7 +72,7 @@ def _add(entries: dict[str, _Entry], entry: _Entry, most: int) -> str:
 
 
 def _key(secret: str) -> str:
-    """What is compared is not the secret: how long that takes tells nothing about it."""
+    """A hash is compared instead of the secret, so that timing reveals nothing about it."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -87,12 +87,12 @@ def set_cookie(value: str, *, tls: bool, seconds: float = SESSION_SECONDS) -> st
 
 
 def forget_cookie(*, tls: bool) -> str:
-    """Has a browser throw the cookie away."""
+    """A header that deletes the cookie."""
     return set_cookie("", tls=tls, seconds=0)
 
 
 def cookie_of(header: str, *, tls: bool) -> str | None:
-    """The session's cookie in a Cookie header; None when it is not there once."""
+    """The session's cookie in a Cookie header; None when it is missing or repeated."""
     name = cookie_name(tls=tls)
     pairs = (part.strip().partition("=") for part in header.split(";"))
     values = [value for key, _, value in pairs if key == name]

@@ -1,9 +1,9 @@
-"""Which Spark settings a job may have whose submitter is not an admin (S7, S8).
+"""The Spark settings that jobs of non-admins may use (S7, S8).
 
-Deny by default. Spark has some three thousand settings and each release brings more; many of them name a file, a class, a
-command or a host, in places where nobody looks for one: `spark.sql.adaptive.customCostEvaluatorClass` loads a class, and
-`spark.sql.execution.pyspark.python` runs a program. So the list below has whole names only, compared to the letter, and
-each of them is a number, a switch or one of a few words to Spark.
+Settings are denied by default. Spark has some three thousand settings, and each release adds more; many of them name a file,
+a class, a command or a host in unexpected places: `spark.sql.adaptive.customCostEvaluatorClass` loads a class, and
+`spark.sql.execution.pyspark.python` runs a program. So the list below has only full names, which are compared exactly, and
+each of them takes a number, a switch or one of a few words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from firesteel.errors import Problem
 
-_FIX = "remove it, or have an admin add it to security.spark-settings.allowed"
+_FIX = "remove it, or ask an admin to add it to security.spark-settings.allowed"
 
 _SESSION = """
     adaptive.enabled
@@ -204,7 +204,7 @@ _SESSION = """
     timestampType
 """
 HARMLESS = frozenset(f"spark.sql.{name}" for name in _SESSION.split())
-"""Settings of a session, not of the engine that others share; each exists in the Spark that we need."""
+"""Settings of a session, not of the shared engine; each exists in the required version of Spark."""
 
 _STATE_STORE = """
     allowFAllocate blockCacheSizeMB blockSizeKB changelogCheckpointing.enabled compactOnCommit compression
@@ -213,7 +213,7 @@ _STATE_STORE = """
 _ROCKSDB = frozenset(f"spark.sql.streaming.stateStore.rocksdb.{name}" for name in _STATE_STORE.split())
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ONE_OF: Mapping[str, frozenset[str]] = {
-    # A class by its name, so only those that Spark has itself.
+    # This names a class, so only Spark's own are allowed.
     "spark.sql.streaming.stateStore.providerClass": frozenset(
         {f"{_STATE}.RocksDBStateStoreProvider", f"{_STATE}.HDFSBackedStateStoreProvider"}
     ),
@@ -221,7 +221,7 @@ _ONE_OF: Mapping[str, frozenset[str]] = {
 _NAME = re.compile(r"spark\.[A-Za-z0-9_.-]{1,200}")
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:+/ -]{0,256}")
 _LONGEST_VALUE = 4096
-# What a `*` in the list of an admin does not reach: they thought of the settings that there are, and these could be new ones.
+# Settings that a `*` in an admin's list never covers: the admin thought of existing settings, and these could be new ones.
 _DANGEROUS = re.compile(
     r"class|jar|path|dir|file|ur[il]|command|script|python|plugin|listener|extension|provider|factory|catalog|env|host|addr|endpoint"
     r"|password|secret|token|credential|keytab|principal|kerberos|java|librar|package|repositor|ivy|image|volume|template|hadoop"
@@ -232,11 +232,11 @@ _DANGEROUS = re.compile(
 
 
 def refused_settings(settings: Mapping[str, str], extra: Sequence[str]) -> list[Problem]:
-    """What a job of somebody who is not an admin may not set, one problem each; an empty list when all is well.
+    """A problem for each setting that a job of a non-admin may not have.
 
     Args:
         settings: Spark settings as the job has them.
-        extra: Settings that an admin allows beside the harmless ones (`security.spark-settings.allowed`); a trailing `*`
+        extra: Settings that an admin allows beyond the harmless ones (`security.spark-settings.allowed`); a trailing `*`
             stands for the rest of a name, but never for one that looks as if it named files, classes, hosts or secrets.
     """
     named = frozenset(e for e in extra if not e.endswith("*"))
@@ -255,16 +255,16 @@ def _refusal(key: str, value: str, named: frozenset[str], prefixes: tuple[str, .
     if key in HARMLESS or key in _ROCKSDB:
         if _PLAIN_VALUE.fullmatch(value):
             return None
-        return Problem(
-            "has a value that Spark could not mean by it", "write a number, true or false, or a word", field=field
-        )
+        return Problem("has a value that is not plain", "write a number, true or false, or a word", field=field)
     if not (_NAME.fullmatch(key) and (key in named or _is_below(key, prefixes))):
-        return Problem("may not be set by a job of somebody who is not an admin", _spelling(key) or _FIX, field=field)
+        return Problem("may only be set by admins", _spelling(key) or _FIX, field=field)
     if len(value) > _LONGEST_VALUE or any(ord(c) < 32 or ord(c) == 127 or c in "\x85\u2028\u2029" for c in value):
         return Problem(
-            "has a value with line breaks or control characters, or a very long one", "write it without", field=field
+            "has a value that is very long, or has line breaks or control characters",
+            "write a plain value",
+            field=field,
         )
-    if "${" in value:  # Spark would put variables of its own environment there: ${env:AWS_SECRET_ACCESS_KEY}
+    if "${" in value:  # Spark would insert variables of its environment: ${env:AWS_SECRET_ACCESS_KEY}
         return Problem(
             "has a value with ${...} in it, which Spark would replace", "write the value itself", field=field
         )
@@ -272,7 +272,7 @@ def _refusal(key: str, value: str, named: frozenset[str], prefixes: tuple[str, .
 
 
 def _is_below(key: str, prefixes: tuple[str, ...]) -> bool:
-    """What was written before the star was meant; what stands in its place may be anything."""
+    """The text before the star is intended; the star itself may stand for anything."""
     return any(key.startswith(prefix) and not _DANGEROUS.search(key.removeprefix(prefix)) for prefix in prefixes)
 
 
@@ -280,8 +280,8 @@ _BY_SPELLING: Mapping[str, str] = {name.lower(): name for name in HARMLESS | _RO
 
 
 def _spelling(key: str) -> str:
-    """What to write, when the key is a harmless one in another spelling. It is refused all the same: Spark reads it as
-    something else, or as the same in a way that we do not know of."""
+    """The fix for a key that is a harmless one in another spelling. The key is still refused, as Spark may read it
+    differently."""
     close = re.sub(r"\s", "", key).lower()
     name = _BY_SPELLING.get(close) or _BY_SPELLING.get(f"spark.{close}")
     return f"write {name}" if name else ""

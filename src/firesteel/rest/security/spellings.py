@@ -1,6 +1,6 @@
-"""All that a path of a source or a sink could mean to Spark on this machine: URLs, patterns, encodings (S39).
+"""All local paths that the path of a source or a sink could mean to Spark: URLs, patterns, encodings (S39).
 
-For deciding what to refuse, so it errs on the wide side: a text that may be read in two ways is read in both.
+It is used to refuse paths, so it errs on the safe side: an ambiguous text is read in all ways.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MOST_ALTERNATIVES = 64
 
 
 def may_reach(path: str, root: str) -> bool:
-    """Whether `path` could be the local directory `root`, something in it, or a directory around it."""
+    """Whether `path` could be the local directory `root`, something in it, or one of its parents."""
     wanted = _parts(root)
     meant = local_patterns(path)
     return meant is None or any(_meet(_parts(pattern), wanted) for pattern in meant)
 
 
 def local_patterns(path: str) -> set[str] | None:
-    """Absolute paths, with wildcards where the text has some; empty for other file systems, None for too many."""
+    """Absolute paths, with the wildcards of the text; empty for other file systems, None if there are too many."""
     found: set[str] = set()
     for text in {path, unquote(path)}:
         alternatives = _expanded(text.strip())
@@ -41,7 +41,7 @@ def _local(text: str) -> set[str]:
             return set()
         text = text[scheme.end() :]
     meanings = {text}
-    if text.startswith("//"):  # a host, or one slash too many
+    if text.startswith("//"):  # a host, or an extra slash
         meanings.add("/" + text[2:].partition("/")[2])
     return {meaning for meaning in meanings if meaning.startswith("/")}
 
@@ -52,7 +52,7 @@ def _normal(path: str) -> str:
 
 
 def _expanded(text: str) -> list[str] | None:
-    """Each text that the alternatives in braces stand for; None when there are too many."""
+    """The expansions of alternatives in braces; None when there are too many."""
     todo, done = [text], list[str]()
     while todo:
         if len(todo) + len(done) > MOST_ALTERNATIVES:

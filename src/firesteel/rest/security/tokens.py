@@ -1,7 +1,7 @@
-"""Bearer tokens of our own: `fst_<id>_<secret>`, kept in one file as hashes.
+"""Firesteel's own bearer tokens: `fst_<id>_<secret>`, stored in one file as hashes.
 
-The id finds the record, the secret proves the right to it. Whoever reads the file learns no token; whoever can write it can
-let anybody in, which is why a file that others may write is not believed.
+The id finds the record, and the secret is verified against it. The file does not reveal tokens, but who can write it can
+create them, so a file that other users can write is rejected.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ TOKEN_PREFIX = "fst_"  # noqa: S105  # what every token begins with
 _TOKEN = re.compile(r"fst_([0-9a-f]{16})_([0-9a-f]{48})")
 _ID_BYTES, _SECRET_BYTES = 8, 24  # 192 bits of secret
 _CHECK_EVERY = 1.0
-"""Seconds for which the file is taken to be as it was: a revoked token may work for so long."""
+"""Seconds between two checks of the file: a revoked token may work for so long."""
 _CHECK_FOR_UNKNOWN_EVERY = 0.05
-"""The same when an id is not known: a token that another process has just made should work at once, and a flood of made-up
-ids must not become a flood of file accesses."""
+"""The same for an unknown id: a token that another process has just made should work at once, but a flood of invented ids
+must not become a flood of file accesses."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """What may be shown of a token."""
+    """The public part of a token."""
 
     id: str
     name: str
@@ -107,16 +107,16 @@ class _Stamp(NamedTuple):
 
 
 def _hash(salt: str, secret: str) -> str:
-    # One SHA-256 is enough, and a slow hash would be paid on each request: slowness guards what people choose, which can be
-    # guessed, and nobody guesses 192 random bits. The salt keeps equal secrets from looking equal.
+    # One SHA-256 is enough, and a slow hash would cost time on each request: slow hashes protect passwords that people choose,
+    # and 192 random bits cannot be guessed. The salt keeps equal secrets from having equal hashes.
     return hashlib.sha256(bytes.fromhex(salt) + secret.encode()).hexdigest()
 
 
 class TokenFile:
-    """The tokens in one file. Several processes and threads may use it at a time; one event loop may ask `authenticate`.
+    """The tokens in one file. Several processes and threads may use it; `authenticate` is for one event loop.
 
-    A file that is not there has no tokens. One that is damaged, newer or open to others lets nobody in and is never
-    written over: all methods raise AuthenticationUnavailableError, which says what to do.
+    A missing file counts as empty. A file that is damaged, newer or writable by other users is rejected and never
+    overwritten: all methods raise AuthenticationUnavailableError, which says what to do.
     """
 
     def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -127,17 +127,17 @@ class TokenFile:
         self._stamp: _Stamp | None = None
         self._known: Mapping[str, _Record] | None = None
         self._broken = ""
-        """Why the file could not be read when it was last looked at."""
+        """Why the file could not be read the last time."""
         self._checked = 0.0
 
     def create(self, name: str, role: Role, owner: str, expires: datetime | None = None) -> str:
         """Make a token and return it. This is the only time that it is shown.
 
         Raises:
-            ValueError: for a name or owner that cannot be one, or a time that has no zone or is over.
+            ValueError: for an invalid name or owner, or a time that has no zone or is in the past.
         """
         if expires is not None and (expires.tzinfo is None or expires <= self._now()):
-            raise ValueError(f"a token expires at a time in the future, with its zone, not at {expires}")
+            raise ValueError(f"a token must expire at a future time with a time zone, not at {expires}")
         identity, secret, salt = secrets.token_hex(_ID_BYTES), secrets.token_hex(_SECRET_BYTES), secrets.token_hex(16)
         record = _Record(
             id=identity,
@@ -154,7 +154,7 @@ class TokenFile:
         return f"{TOKEN_PREFIX}{identity}_{secret}"
 
     def revoke(self, token_id: str) -> bool:
-        """Remove a token; False when there is none of that id. Nodes notice within a second or so."""
+        """Remove a token; False when there is no such id. Nodes notice within about a second."""
         with self._changing() as tokens:
             left = tuple(t for t in tokens if t.id != token_id)
             if len(left) == len(tokens):
@@ -163,16 +163,16 @@ class TokenFile:
         return True
 
     def list(self) -> tuple[TokenInfo, ...]:
-        """All tokens, expired ones too, in the order in which they were made."""
+        """All tokens, including expired ones, in the order of their creation."""
         return tuple(t.info for t in self._read())
 
     async def authenticate(self, token: str) -> Principal | None:
-        """Whose token it is; None for one that is made up, revoked or expired."""
+        """The principal of a token; None if it is unknown, revoked or expired."""
         found = _TOKEN.fullmatch(token)
         if found is None:
             return None
         identity, secret = found.groups()
-        # Ids are no secrets, so it does not matter that an unknown one is answered faster.
+        # Ids are not secret, so it does not matter that an unknown one is answered faster.
         record = (await self._current(_CHECK_EVERY)).get(identity)
         if record is None:
             record = (await self._current(_CHECK_FOR_UNKNOWN_EVERY)).get(identity)
@@ -204,7 +204,7 @@ class TokenFile:
                     self._broken = ""
             except AuthenticationUnavailableError as error:
                 if self._broken != str(error):
-                    logger.error("nobody can use a token: %s", error)
+                    logger.error("tokens cannot be checked: %s", error)
                 self._known, self._stamp, self._broken = None, None, str(error)
             finally:
                 self._checked = time.monotonic()
@@ -233,13 +233,13 @@ class TokenFile:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             what = f"{where}: {first['msg']}" if where else first["msg"]
-            fix = "bring back a copy of it, or move it away and make new tokens"
-            # Not `from error`: pydantic's own text has the values in it.
+            fix = "restore it from a backup, or move it away and make new tokens"
+            # Not `from error`: pydantic's own text contains the values.
             raise self._unreadable(what, fix) from None
 
     def _check_guarded(self, status: os.stat_result) -> None:
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise self._unreadable("others than its owner may write it", f"run chmod 600 {self._path}")
+            raise self._unreadable("other users can write it", f"run chmod 600 {self._path}")
         if status.st_uid not in (os.geteuid(), 0):
             raise self._unreadable("it belongs to another user", f"run chown {os.geteuid()} {self._path}")
 
@@ -248,9 +248,9 @@ class TokenFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[tuple[_Record, ...]]:
-        """The tokens, while no other process or thread can change them."""
+        """The tokens, locked against changes by other processes and threads."""
         private_dir(self._path.parent)
-        # A file of its own: the tokens file is replaced by each change, and a lock stays with the file that it is on.
+        # A separate lock file: each change replaces the tokens file, and a lock belongs to the replaced file.
         with exclusively(self._path.with_name(f"{self._path.name}.lock")):
             yield self._read()
 
