@@ -1,1 +1,1 @@
-"""The REST endpoint: the HTTP face of a node."""
+"""The REST endpoint: the HTTP interface of a node."""

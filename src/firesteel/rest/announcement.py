@@ -1,9 +1,8 @@
-"""Where clients of the same user find this machine's nodes: a file that only the owner can read or write.
+"""The file in which clients of the same user find this machine's nodes. Only the owner can read or write it.
 
-Several nodes of one cluster may run on a machine. The file is about the last one that came, and lists them all: a client
-which was talking to one that dies knows whom to ask next. A node that ends takes itself out; one that was killed is taken
-out by the others. Where several hosts share the directory, each leaves the nodes of the others in the list, and clients take
-those of their own.
+Several nodes of one cluster may run on a machine. The file describes the latest one and lists all of them, so that a client
+of a node that dies knows the next one. A node that ends removes its entry; the others remove the entry of a node that was
+killed. Where several hosts share the directory, each keeps the entries of the others, and clients use those of their own.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from firesteel.processes import ProcessIdentity
 logger = logging.getLogger(__name__)
 
 NODES = "nodes"
-"""The key under which the file lists all nodes, the one that it is about among them."""
+"""The key under which the file lists all nodes, including the one that it describes."""
 LOOK_SECONDS = 2.0
 _LOCK_SECONDS = 0.2
-"""A node that was stopped in the middle of writing must not stop others: after so long it is done without the lock."""
+"""A node that was suspended while writing must not block others: after so many seconds they write without the lock."""
 
 Node = dict[str, Any]
 
@@ -44,12 +43,12 @@ class Announcement:
         self._over = False
 
     def write(self) -> None:
-        """Be the one whom the file is about."""
+        """Make this the node that the file describes."""
         with self._locked():
             self._write(self._content, [*self._others(), self._content])
 
     async def keep(self) -> None:
-        """Stay listed, whatever other nodes do, and take those out that were killed."""
+        """Stay listed, whatever other nodes do, and remove nodes that were killed."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self._over:
@@ -60,7 +59,7 @@ class Announcement:
                 logger.warning("this node cannot be announced in %s: %s", self._file, error)
 
     def take_back(self) -> None:
-        """This node ends: whoever looks for one from now on finds another, or wakes one up."""
+        """Remove this node, which ends: clients then find another node, or start one."""
         if self._over:
             return
         self._over = True
@@ -74,7 +73,7 @@ class Announcement:
                 self._file.unlink(missing_ok=True)
 
     def others(self) -> list[Node]:
-        """The other nodes of this machine that run."""
+        """The other running nodes of this machine."""
         with contextlib.suppress(OSError):
             return [n for n in self._others() if not _is_elsewhere(n)]
         return []
@@ -123,7 +122,7 @@ class Announcement:
 
 
 def running_nodes(directory: Path) -> list[Node]:
-    """The nodes of this machine that are announced in a cluster's directory, and run. Not more than can be read."""
+    """The running nodes of this machine that are announced in a cluster's directory, as far as it can be read."""
     try:
         content = read_json(directory / REST_FILE)
     except (OSError, ValueError):
@@ -138,7 +137,7 @@ def _listed(content: Node) -> list[Node]:
 
 
 def _same(one: Node, other: Node) -> bool:
-    """A process may have several nodes, each at its own address."""
+    """Whether two entries are the same node. A process may have several nodes, each at its own address."""
     return all(one.get(k) == other.get(k) for k in ("pid", "started", "address"))
 
 
@@ -148,7 +147,7 @@ def _is_elsewhere(node: Node) -> bool:
 
 
 def _alive(node: Node) -> bool:
-    """Whether it runs, or may run: of another host that cannot be told."""
+    """Whether the node runs or, on another host, may run."""
     if _is_elsewhere(node):
         return True
     try:

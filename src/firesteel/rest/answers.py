@@ -1,4 +1,4 @@
-"""Answers as bytes. The spelling on the wire is the contract's, down to the content type."""
+"""Answers as bytes, spelled as in Flink's contract, down to the content type."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 JSON = "application/json; charset=UTF-8"
 Json = dict[str, Any]
-"""An object, on its way out."""
+"""An object to be sent."""
 
 
 def encode(content: Any) -> bytes:
-    """JSON; a float that is no number becomes null, so use the text "NaN" where the contract wants it."""
+    """JSON; a float NaN becomes null, so use the text "NaN" where the contract requires it."""
     return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -24,15 +24,15 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def encoded(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """For bodies that were put together from parts."""
+    """An answer whose body was assembled from parts."""
     return Response(body, status, {**(headers or {}), "content-type": JSON})
 
 
 def errors(status: int, messages: Sequence[str], headers: Mapping[str, str] | None = None) -> Response:
-    """The contract's error body: `errors` and nothing else, or its clients take it for a broken answer."""
+    """The contract's error body: only `errors`, as its clients consider anything else a malformed answer."""
     return encoded(error_body(messages), status, headers)
 
 
 def error_body(messages: Sequence[str]) -> bytes:
-    """Whatever is in a message can be sent: what is no Unicode, from the name of a file say, becomes a question mark."""
+    """The body for any messages: text that is not valid Unicode, say from a file name, becomes a question mark."""
     return json.dumps({"errors": list(messages)}, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")

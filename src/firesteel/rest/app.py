@@ -15,7 +15,7 @@ from firesteel.rest.context import RestContext
 from firesteel.rest.native import routes
 
 DESCRIPTION = """
-Flink's REST API version 1, answered by Firesteel for jobs that run on Apache Spark, and what Spark needs beside it.
+Flink's REST API version 1, implemented by Firesteel for jobs on Apache Spark, and resources that Flink does not have.
 
 Every path exists bare and under `/v1`. Errors have the body `{"errors": ["..."]}`.
 """
@@ -23,11 +23,11 @@ Every path exists bare and under `/v1`. Errors have the body `{"errors": ["..."]
 
 @dataclass(frozen=True, slots=True)
 class Facade:
-    """Another API that a node answers beside its own."""
+    """Another API that a node serves in addition to its own."""
 
     routers: tuple[APIRouter, ...]
     describe: Callable[[dict[str, Any]], dict[str, Any]]
-    """Adds to the OpenAPI document what is known of its answers."""
+    """Adds the schemas of its answers to the OpenAPI document."""
 
 
 class RestApplication(FastAPI):
@@ -44,7 +44,7 @@ def create_app(context: RestContext, facade: Facade) -> FastAPI:
         title="Firesteel",
         version=__version__,
         description=DESCRIPTION,
-        docs_url=None,  # the page of FastAPI loads scripts from elsewhere; ours is `native.documentation`
+        docs_url=None,  # FastAPI's page loads scripts from elsewhere; ours is `native.documentation`
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
@@ -58,7 +58,7 @@ def create_app(context: RestContext, facade: Facade) -> FastAPI:
 
 
 async def warm(app: FastAPI) -> None:
-    """FastAPI makes its tables when the first request comes, which takes most of a second; better before one waits.
+    """Make FastAPI build its tables before the first request has to wait for them, which takes most of a second.
 
     Blocks: run it in a loop of another thread.
     """
@@ -87,9 +87,9 @@ async def warm(app: FastAPI) -> None:
 
 
 class TidyPaths:
-    """Every path is there under /v1 too, and a trailing slash means nothing.
+    """Serves every path under /v1 too, and ignores a trailing slash.
 
-    The path as it was asked for stays known for error messages.
+    The requested path is kept for error messages.
     """
 
     def __init__(self, app: ASGIApp) -> None:

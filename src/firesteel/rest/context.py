@@ -1,4 +1,4 @@
-"""What the routes work with."""
+"""The objects that routes use."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from firesteel.worker.sandboxing import sandbox_policy
 
 @dataclass
 class RestContext:
-    """Of a node, for as long as it serves."""
+    """The context of a node, for as long as it serves."""
 
     configuration: Configuration
     node: NodeView
     blobs: BlobStore
     logs: JobLogs
     directory: Path
-    """Of the cluster: node logs, jobs' files."""
+    """The directory of the cluster, with node logs and jobs' files."""
     job_of_key: Callable[[str, str], Awaitable[JobID]]
-    """The job that an idempotency key of an owner stands for."""
+    """The job id for an idempotency key of an owner."""
     address: str = ""
-    """Where this node serves; known once it does."""
+    """The address of this node, known once it serves."""
     started_at: float = field(default_factory=time.time)
     overview: OverviewLines = field(default_factory=OverviewLines)
-    """Lines of ended jobs, rendered once."""
+    """Rows of ended jobs, rendered once."""
     job_rows: OverviewLines = field(default_factory=lambda: OverviewLines(render=render_job_row))
     """The same for short rows."""
     announcement: Announcement | None = None
-    """Where commands of this machine find this node; None before it is announced."""
+    """The file in which commands of this machine find this node; None before it is announced."""
     metrics: MetricRegistry = field(default_factory=MetricRegistry)
-    """Of the node."""
+    """The metrics of the node."""
     events: EventSource = field(default_factory=EventSource)
-    """Open event streams; to be closed before the server."""
+    """The open event streams, which have to be closed before the server."""
     checks: GraphChecks = field(init=False)
-    """Of what callers send and name; to be closed."""
+    """The checks of what callers send and name; they have to be closed."""
     archives: Threads = field(default_factory=lambda: Threads(1, "archives"))
-    """For looks into what was uploaded, which may take long: uploads wait for each other then, and nothing else does."""
+    """The threads that inspect uploads, which may take long: uploads then wait only for each other."""
     submissions: RateLimiter = field(init=False)
-    """By owner, who may have many tokens."""
+    """Limits per owner, who may have many tokens."""
 
     def __post_init__(self) -> None:
         rate = self.configuration.rest.submit_rate
@@ -68,7 +68,7 @@ class RestContext:
         self.checks = GraphChecks(lambda: sandbox_policy(self.configuration))
 
     async def close(self) -> None:
-        """End the threads and processes that requests had work done by."""
+        """End the threads and processes that did work for requests."""
         try:
             await self.checks.close()
         finally:
@@ -80,13 +80,13 @@ class RestContext:
         return self.node.dispatcher
 
     def withdraw(self) -> None:
-        """Announce this node no more: it is about to end."""
+        """Remove the announcement of this node, which is about to end."""
         if self.announcement is not None:
             self.announcement.take_back()
 
 
 class Caller:
-    """The one who asks: what it may see and do (S19, S20)."""
+    """The caller of a request, and what it may see and do (S19, S20)."""
 
     def __init__(self, principal: Principal, gateway: DispatcherGateway) -> None:
         self.principal = principal
@@ -96,11 +96,11 @@ class Caller:
         return may_read(self.principal, owner)
 
     def sees_engine(self, owner: str | None) -> bool:
-        """Whether the caller may see an engine of that owner; one of nobody is everybody's."""
+        """Whether the caller may see an engine of that owner; all may see an engine without an owner."""
         return owner is None or self.sees(owner)
 
     def read(self, job_id: JobID) -> JobID:
-        """`job_id`, if the caller may see the job; somebody else's job looks like none at all."""
+        """`job_id`, if the caller may see the job; other jobs look as if they did not exist."""
         if not self.sees(self._gateway.owner_of(job_id)):
             raise JobNotFoundError(f"no job {job_id} is known here")
         return job_id
@@ -114,7 +114,7 @@ class Caller:
         return job_id
 
 
-# Coroutines although they wait for nothing: FastAPI would call plain functions in threads, for each request.
+# Coroutines although they await nothing: FastAPI would call plain functions in threads, for each request.
 
 
 async def _context(request: Request) -> RestContext:
@@ -123,7 +123,7 @@ async def _context(request: Request) -> RestContext:
 
 
 async def _principal(request: Request) -> Principal:
-    # Set by the door, which lets nobody in without one.
+    # Set by the door, which refuses requests without one.
     principal: Principal = request.scope["firesteel.principal"]
     return principal
 

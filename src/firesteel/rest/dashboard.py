@@ -1,6 +1,6 @@
-"""The dashboard at `/`, and how a browser enters: with a link that works once, or with a token that it shows once.
+"""The dashboard at `/`, and the sign-in of browsers: with a link that works once, or with a token that is entered once.
 
-On every node, before anything is passed on to the leader: links, sessions and files are the node's own.
+Every node serves it itself, before requests are forwarded to the leader: links, sessions and files are the node's own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SESSION = "/dashboard/session"
 ENTER = "/dashboard/enter/"
 ASSETS = "/assets/"
 PUBLIC = ("/", "/favicon.svg", f"{ASSETS}*", f"{ENTER}*")
-"""What a browser may load before anybody is known: the dashboard itself, which holds no secret."""
+"""Paths that a browser may load before sign-in: the dashboard itself, which holds no secret."""
 NOT_BUILT = (
-    "The dashboard was not built into this installation; run `make dashboard` in the checkout that it was installed from, "
+    "This installation has no dashboard; run `make dashboard` in the checkout that it was installed from, "
     "which needs Node 20.19 or newer, and restart the node."
 )
 _FOR_EVER = "public, max-age=31536000, immutable"
-"""Names of assets say what is in them."""
+"""The names of assets contain a hash of their content."""
 
 
 class Dashboard:
-    """ASGI middleware behind the door. `address` is the node's. `flink` has its place below `/flink/`."""
+    """ASGI middleware behind the door. `address` is the node's. `flink` is served below `/flink/`."""
 
     def __init__(
         self,
@@ -90,18 +90,18 @@ class Dashboard:
 
     def _enter(self, scope: Scope) -> Response:
         if scope["method"] != "GET":
-            return errors(405, ["A link is opened with GET."])
+            return errors(405, ["Open a link with GET."])
         cookie = self._sessions.begin(scope["path"].removeprefix(ENTER))
         if cookie is None:
-            return errors(403, ["This link was used before, or is too old; `firesteel dashboard` makes a new one."])
-        # Relative, for the sake of proxies that serve this node below a path.
+            return errors(403, ["This link was already used or has expired; run `firesteel dashboard` for a new one."])
+        # Relative, for proxies that serve this node below a path.
         home = "../../" if self._built is not None else "../../flink/"
         return Response(status_code=303, headers={"location": home, "set-cookie": set_cookie(cookie, tls=_tls(scope))})
 
     def _sign_in(self, scope: Scope) -> Response:
-        """The door has looked at the token. A session is not one: else it could make itself last for ever."""
+        """Start a session. The door has verified the token. A session cannot start another one, or it would last forever."""
         if not any(name.lower() == b"authorization" for name, _ in scope["headers"]):
-            return errors(400, ["Send a token as 'Authorization: Bearer <token>' to begin a session."])
+            return errors(400, ["Send a token as 'Authorization: Bearer <token>' to start a session."])
         cookie = self._sessions.start(scope["firesteel.principal"])
         return Response(status_code=204, headers={"set-cookie": set_cookie(cookie, tls=_tls(scope))})
 
@@ -118,7 +118,7 @@ class Dashboard:
             return Response(f"{NOT_BUILT}\n", 404, {"content-type": "text/plain; charset=utf-8"})
         file = self._built.find(path)
         if file is None:
-            return errors(404, ["There is no such file of the dashboard."])
+            return errors(404, ["The dashboard has no such file."])
         headers = {"content-type": file.kind}
         if path.startswith(ASSETS):
             headers["cache-control"] = _FOR_EVER

@@ -1,4 +1,4 @@
-"""Files of a dashboard, as they were when the node started: no path of a request is ever a path on the disk (S4)."""
+"""Files of a dashboard as of the start of the node: a path in a request is never used as a path on disk (S4)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ KINDS: Mapping[str, str] = {
 MOST_FILES = 5000
 LARGEST = 32 << 20
 BUILT = Path(__file__).resolve().parents[1] / "dashboard_files"
-"""Where the package's build puts Firesteel's own dashboard."""
+"""The directory in which the package build puts Firesteel's own dashboard."""
 _WORTH_PACKING = frozenset({".html", ".js", ".css", ".svg", ".json", ".txt"})
 
 
 class TooManyFilesError(Exception):
-    """The directory is no dashboard's."""
+    """The directory is not a dashboard."""
 
 
 def plain_files(directory: Path) -> Iterator[tuple[str, Path]]:
@@ -51,7 +51,7 @@ def plain_files(directory: Path) -> Iterator[tuple[str, Path]]:
 
 
 def read_plain(file: Path) -> bytes:
-    """Not through a link, should somebody have put one there since."""
+    """Read a file, but not through a link that may have replaced it."""
     with open_plain(file, os.O_NOFOLLOW) as opened:
         return opened.read(LARGEST)
 
@@ -60,7 +60,7 @@ def read_plain(file: Path) -> bytes:
 class BuiltFile:
     content: bytes
     packed: bytes | None
-    """With gzip, where that is worth it."""
+    """The gzip-compressed content, if that is smaller."""
     kind: str
 
 
@@ -72,7 +72,7 @@ class BuiltDashboard:
 
     @staticmethod
     def of(directory: Path = BUILT) -> BuiltDashboard | None:
-        """None when it was not built into this installation. Reads files."""
+        """Read the files; None when this installation has no dashboard."""
         found: dict[str, BuiltFile] = {}
         for name, path in plain_files(directory):
             try:

@@ -72,7 +72,7 @@ class WebMonitorEndpoint:
         job_of_key: Callable[[str, str], Awaitable[JobID]],
         metrics: MetricRegistry | None = None,
     ) -> None:
-        """`woken`: the node was started by a command that needed one, and may be restarted by the next."""
+        """`woken`: the node was started by a command that needed it, and the next command may start it again."""
         self._facade = facade
         self._woken = woken
         self._last_asked = time.monotonic()
@@ -80,7 +80,7 @@ class WebMonitorEndpoint:
         self._context: RestContext | None = None
         self._leaving = False
         self._open = 0
-        """Requests that are being answered; an event stream may be open for days."""
+        """The number of requests in progress; an event stream may be open for days."""
         self._configuration = configuration
         self._directory = directory
         self._blobs = blobs
@@ -163,15 +163,15 @@ class WebMonitorEndpoint:
             announcement = context.announcement = self._announcement(address, handed_out)
             await asyncio.to_thread(announcement.write)
             opened.push_async_callback(asyncio.to_thread, announcement.take_back)
-            tasks = OwnedTasks("rest", lambda error: logger.error("announcing failed: %s", error))
+            tasks = OwnedTasks("rest", lambda error: logger.error("cannot announce this node: %s", error))
             opened.push_async_callback(tasks.close)
             tasks.start(announcement.keep(), "announcement")
             yield address
 
-    # -- leaving without anybody noticing -------------------------------------------------------------------------
+    # -- leaving without disturbing clients -----------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """What was accepted is answered, and those who follow events are sent to whoever leads next."""
+        """Wait until accepted requests are answered, and end event streams so that their clients go to the next leader."""
         if self._context is not None:
             self._context.events.interrupt()
         if self._forwarding is not None:
@@ -183,25 +183,25 @@ class WebMonitorEndpoint:
         return announced is not None and bool(await asyncio.to_thread(announced.others))
 
     def leave(self, *, others: bool) -> None:
-        """This node ends. It serves on for a moment, and each connection ends with its next answer."""
+        """Prepare for the end: this node serves for a moment longer, and each connection ends with its next answer."""
         self._leaving = True
         self.withdraw()
         if self._forwarding is not None and not others:
             self._forwarding.give_up()
 
     def withdraw(self) -> None:
-        """Take the announcement back: the node is about to end."""
+        """Remove the announcement, as the node is about to end."""
         if self._context is not None:
             self._context.withdraw()
 
     @property
     def last_asked(self) -> float:
-        """When somebody was last here; now, if somebody is."""
+        """The time of the last request; now, if one is in progress."""
         return time.monotonic() if self._open else self._last_asked
 
     def _noticing(self, app: ASGIApp) -> ASGIApp:
         async def noticed(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope.get("path", "").removeprefix("/v1") in LOCAL_PATHS:  # a monitor that looks in needs nothing of us
+            if scope.get("path", "").removeprefix("/v1") in LOCAL_PATHS:  # a probe does not count as use
                 await app(scope, receive, send)
                 return
             self._open += 1
@@ -220,7 +220,7 @@ class WebMonitorEndpoint:
         return noticed
 
     def _client(self) -> httpx.AsyncClient:
-        """For asking the leader. Event streams are silent for long, so reading has no limit of its own."""
+        """The client for requests to the leader. Event streams may be silent for long, so reads have no timeout."""
         security = self._configuration.security
         timeout = httpx.Timeout(self._configuration.rest.request_timeout, read=None, pool=None)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -228,12 +228,12 @@ class WebMonitorEndpoint:
         if security.ssl_enabled:
             trusted = ssl.create_default_context(cafile=security.ssl_ca)
             assert security.ssl_certificate is not None
-            # A leader that asks every caller for a certificate asks us too.
+            # A leader that requires client certificates requires ours too.
             trusted.load_cert_chain(security.ssl_certificate, security.ssl_key)
         return httpx.AsyncClient(timeout=timeout, limits=limits, verify=trusted, trust_env=False)
 
     def _limit_of(self, path: str) -> int | None:
-        """Uploads are larger than other bodies, and `multipart` adds a little to a file."""
+        """The size limit of a body: uploads may be larger than others, and `multipart` adds a little to a file."""
         if path.removeprefix(FLINK).removeprefix("/v1").rstrip("/") in ("/blobs", "/jars/upload"):
             return memory_bytes(self._configuration.blob.max_size) + 64 * 1024
         return None

@@ -1,4 +1,4 @@
-"""Which error is which status. Domain errors know nothing of HTTP; lookup follows the class's ancestors."""
+"""The HTTP status of each error. Domain errors do not know HTTP; the lookup follows the ancestors of the class."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ STATUS: Mapping[type[FiresteelError], int] = {
     StoreError: 503,
 }
 RETRY_AFTER = "1"
-"""Seconds, for answers that another moment may change."""
+"""Seconds of `Retry-After`, for conditions that may soon change."""
 
 
 class HttpError(FiresteelError):
-    """An answer that the contract prescribes to the letter."""
+    """An answer whose text the contract prescribes."""
 
     def __init__(self, status: int, *messages: str) -> None:
         self.status = status
@@ -77,7 +77,7 @@ def status_of(error: FiresteelError) -> int:
 
 
 def error_answer(error: Exception) -> Response:
-    """What the caller is told. An error that nobody foresaw gets an id that the log has too, and no details (S35)."""
+    """The answer for an error. An unexpected error gets an id, which is also in the log, and no details (S35)."""
     match error:
         case HttpError():
             return errors(error.status, error.messages)
@@ -94,18 +94,18 @@ def error_answer(error: Exception) -> Response:
             return errors(status, [str(error)], headers)
     error_id = uuid.uuid4().hex[:12]
     logger.error("error %s: %s", error_id, error, exc_info=error)
-    return errors(500, ["Internal server error.", f"The log of the node has more under the error id {error_id}."])
+    return errors(500, ["Internal server error.", f"See the log of the node for the error id {error_id}."])
 
 
 def install(app: FastAPI) -> None:
-    """Have every error of `app` answered in the contract's words."""
+    """Answer every error of `app` as in the contract."""
 
     async def on_error(_: Request, error: Exception) -> Response:
         return error_answer(error)
 
     async def on_disconnect(_: Request, __: Exception) -> Response:
-        # Nobody hears it: the client is gone, or the door has answered in our place. It is no error of ours either.
-        return errors(400, ["The request broke off."])
+        # This answer is not sent: the client is gone, or the door has answered. It is not an error of ours either.
+        return errors(400, ["The request was interrupted."])
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -125,7 +125,7 @@ def install(app: FastAPI) -> None:
 
 
 def not_found(request: Request) -> Response:
-    """The contract knows no 405; what is not there, or not with this method, is not found."""
+    """The contract has no 405; a missing path or method is 404."""
     path = request.scope.get("firesteel.path", request.url.path)
     if request.method == "GET":
         return errors(404, [f"Unable to load requested file {path}."])

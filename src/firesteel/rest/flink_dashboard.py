@@ -1,6 +1,7 @@
-"""Flink's dashboard below `/flink/`: its files, and the API where it looks for it.
+"""Flink's dashboard below `/flink/`: its files, and the API at the paths that it expects.
 
-The files are Flink's and are not shipped. What is served is what was in the directory when the node started, by exact name.
+The files are Flink's and are not part of Firesteel. Only files that were in the directory when the node started are served,
+by exact name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ON_EVENT = re.compile(rb"""\son[a-z]+=(?:"([^"]*)"|'([^']*)')""")
 
 @dataclass(frozen=True, slots=True)
 class FlinkFiles:
-    """What is served, by the path of its address below `/flink/`."""
+    """The served files by their paths below `/flink/`."""
 
     by_name: Mapping[str, Path]
     policy: bytes
@@ -47,7 +48,7 @@ class FlinkFiles:
         return FlinkFiles(found, policy_for(found[INDEX].read_bytes()))
 
     async def answer(self, path: str) -> Response | None:
-        """The file of that path below `/flink`; None when there is none of that name."""
+        """The file at that path below `/flink`; None when there is none."""
         file = self.by_name.get(path.removeprefix("/") or INDEX)
         if file is None:
             return None
@@ -55,17 +56,17 @@ class FlinkFiles:
             content = await asyncio.to_thread(read_plain, file)
         except (OSError, NotAPlainFileError) as error:
             logger.warning("%s of Flink's dashboard cannot be read: %s", file, error)
-            return errors(404, ["This file of the dashboard is gone; restart the node."])
+            return errors(404, ["This file of the dashboard was removed; restart the node."])
         return Response(content, headers={"content-type": KINDS[file.suffix]})
 
 
 def below_flink(path: str) -> str | None:
-    """What a path below `/flink` is without that; None for any other path."""
+    """A path below `/flink` without that prefix; None for any other path."""
     return path.removeprefix(FLINK) if path.startswith(f"{FLINK}/") else None
 
 
 def without_prefix(scope: Scope) -> Scope:
-    """The same request, as the API knows it: that dashboard asks below the address that it was loaded from."""
+    """The same request without the prefix: Flink's dashboard sends requests below the path that it was loaded from."""
     raw: bytes = scope["raw_path"]
     return {
         **scope,
@@ -75,7 +76,7 @@ def without_prefix(scope: Scope) -> Scope:
 
 
 def policy_for(page: bytes) -> bytes:
-    """Scripts of the node only. The page's own handlers are let in by what they say; styles, which it makes as it runs, all."""
+    """Allow only scripts of the node, the page's own handlers by their hashes, and all styles, as it makes some at run time."""
     handlers = {a or b for a, b in _ON_EVENT.findall(page)}
     hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(h).digest()).decode()}'" for h in sorted(handlers)]
     scripts = " ".join(["'self'", *(["'unsafe-hashes'", *hashes] if hashes else [])])
@@ -96,5 +97,5 @@ def policy_for(page: bytes) -> bytes:
 
 
 def _no_dashboard(directory: Path, why: str) -> InvalidConfigError:
-    fix = "name the directory `web` of Flink's flink-dist jar, unpacked, or remove the option"
+    fix = "name the unpacked directory `web` of Flink's flink-dist jar, or remove the option"
     return InvalidConfigError([Problem(f"web.flink-dashboard.dir: {directory} {why}", fix)])

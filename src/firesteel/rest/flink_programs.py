@@ -1,4 +1,4 @@
-"""`flink run` sends a program that Spark cannot run. It is told so before it has sent it, whatever its size."""
+"""`flink run` sends a program that Spark cannot run. It gets an error before it has sent the program, whatever its size."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from firesteel.rest.answers import errors
 
 FLINK_PROGRAM = (
-    "This is a Flink program, and Firesteel runs Spark jobs, not Flink programs: submit a job graph as JSON or YAML, "
+    "This is a Flink program, but Firesteel runs Spark jobs, not Flink programs: submit a job graph as JSON or YAML, "
     "with `firesteel run`, `curl` or the Python client."
 )
 FORM = "multipart/form-data"
 
 
 class RefusesFlinkPrograms:
-    """ASGI middleware of every node, whether it leads or not: what is refused is not passed on either."""
+    """ASGI middleware of every node, whether it leads or not: a refused request is not forwarded either."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""A node that does not lead asks the leader on behalf of its caller, once: a request that was passed on is never passed on.
+"""A node that does not lead forwards requests to the leader. A forwarded request is never forwarded again.
 
-Leadership changes hands. A request that comes in between waits a moment for the next leader; it is sent again only if the one
-that was asked has certainly done nothing.
+While leadership changes hands, a request waits a moment for the next leader. It is only sent again if the first leader has
+certainly done nothing.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from firesteel.rest.security.principals import Principal
 logger = logging.getLogger(__name__)
 
 LOCAL_PATHS = frozenset({"/healthz", "/metrics", "/openapi.json", "/docs"})
-"""What every node answers for itself."""
+"""Paths that every node answers itself."""
 STATUS_PATH = "/cluster/status"
-"""What every node answers for itself when there is nobody to ask."""
+"""Paths that every node answers itself when there is no leader."""
 ABSENCE = "firesteel.absence"
-"""In the scope of a request that is answered here because there is nobody to ask: why."""
+"""In the scope of a request that is answered here because there is no leader: the reason."""
 DEGRADED_HEADER = "firesteel-degraded"
 NOT_LEADING_HEADER = "firesteel-not-leading"
-"""Of an answer to a node: nothing was done, and another leader may be asked."""
+"""Marks an answer to a node: nothing was done, and another leader may be asked."""
 
 HOLD_SECONDS = 3.0
-"""How long a request waits for a leader. A hand-over is shorter; whoever wants to wait longer asks again."""
+"""How long a request waits for a leader. A hand-over is shorter; clients that want to wait longer retry."""
 _SLICE_SECONDS = 0.25
 _KEY_DELAYS = (0.05, 0.1, 0.2, 0.4)
 FINISH_SECONDS = 1.0
@@ -73,27 +73,27 @@ class Forwarding:
         """
         Args:
             patience: Seconds that the leader may take from the end of a request to the head of its answer.
-            callers: Names in the certificates of callers, where those are a way in. Other ones are of nodes.
+            callers: Names in the certificates of callers, if those are used. Other names are those of nodes.
         """
         self._callers = callers
         self._app = app
         self._patience = patience
         self._node = node
         self.address = ""
-        """Of this node, once it serves. As a leader's it is old news while this node does not lead."""
+        """The address of this node, once it serves. As the leader's address it is stale while this node does not lead."""
         self._identity = identity
         self._client = client
         self._hold = hold
         self._unanswered = 0
-        """Requests that this node has accepted as the leader and not answered yet."""
+        """The number of requests that this node has accepted as the leader and not answered yet."""
         self._finished = asyncio.Event()
 
     def give_up(self) -> None:
-        """No other node will lead in this one's place: nobody need wait for one."""
+        """Do not wait for a leader any more, as no other node will lead in place of this one."""
         self._hold = 0.0
 
     async def finish(self) -> None:
-        """Returns when everything that was accepted here has its answer, or takes too long."""
+        """Return when all requests that were accepted here are answered, or take too long."""
         deadline = time.monotonic() + FINISH_SECONDS
         while self._unanswered and (left := deadline - time.monotonic()) > 0:
             self._finished.clear()
@@ -101,7 +101,7 @@ class Forwarding:
                 async with asyncio.timeout(left):
                     await self._finished.wait()
             except TimeoutError:
-                logger.warning("%d requests take longer than %g s, and are cut short", self._unanswered, FINISH_SECONDS)
+                logger.warning("%d requests take longer than %g s and are cut off", self._unanswered, FINISH_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].removeprefix("/v1") in LOCAL_PATHS:
@@ -129,8 +129,8 @@ class Forwarding:
                     try:
                         await outcome(scope, receive, send)
                     except httpx.TransportError as error:
-                        # Nothing can be said any more: the connection is broken off, and the caller asks again.
-                        logger.info("the leader at %s broke off in its answer: %r", leader.address, error)
+                        # It is too late for another answer: the connection is closed, and the caller retries.
+                        logger.info("the leader at %s did not complete its answer: %r", leader.address, error)
                     return
                 failed = outcome
                 continue
@@ -153,7 +153,7 @@ class Forwarding:
     def _left(self, deadline: float) -> float:
         absence = self._node.absence
         if absence is not None:
-            # Who asks when there has been nobody for long need not wait for what will not come.
+            # If there has been no leader for long, there is no point in waiting.
             deadline = min(deadline, time.monotonic() + absence.since + self._hold - time.time())
         return deadline - time.monotonic() if self._hold else 0.0
 
@@ -164,15 +164,15 @@ class Forwarding:
         leader = self._node.leader()
         if failed is not None:
             return Absence(f"the leader at {failed.leader.address} {failed.why}", time.time(), failed.leader)
-        return Absence("this node has just ceased to lead, and no other one is known yet", time.time(), leader)
+        return Absence("this node has just lost leadership, and the new leader is not known yet", time.time(), leader)
 
     async def _serve(self, request: _Passing, epoch: Epoch, send: Send) -> None:
         scope = request.scope
         if request.is_second_hop:
-            # The door has let it in; whether it was meant for this leadership and for this request is looked at here.
+            # The door has accepted it; here it is checked that it is meant for this leadership and this request.
             claim = await self._identity.read(request.claim)
             if claim is None or claim.target != _target(request.request) or not self._is_node(scope):
-                await _not_believed("the request was passed on for something else, or too long ago")(
+                await _not_believed("the request was forwarded for another purpose, or too long ago")(
                     scope, request.receive, send
                 )
                 return
@@ -180,7 +180,7 @@ class Forwarding:
                 await _not_leading()(scope, request.receive, send)
                 return
             if not self._identity.is_first_use(claim):
-                await _not_believed("the request was passed on before")(scope, request.receive, send)
+                await _not_believed("the request was forwarded before")(scope, request.receive, send)
                 return
         counted = True
         self._unanswered += 1
@@ -195,7 +195,7 @@ class Forwarding:
 
         async def noticing(message: Message) -> None:
             if message["type"] == "http.response.start":
-                answered()  # what comes after the head, an event stream say, is not waited for
+                answered()  # the rest of the answer, say an event stream, is not waited for
             await send(message)
 
         try:
@@ -204,14 +204,14 @@ class Forwarding:
             answered()
 
     def _is_node(self, scope: Scope) -> bool:
-        """Where callers show certificates, nodes show theirs, which is none of a caller."""
+        """Whether the certificate is a node's: where callers use certificates, nodes have others than callers."""
         if self._callers is None:
             return True
         certificate = (scope.get("extensions") or {}).get(PEER_CERTIFICATE)
         return bool(certificate) and (common_name(certificate or {}) or "") not in self._callers
 
     async def _token(self, principal: Principal, leader: LeaderInformation, target: str) -> str | None:
-        """A leader that others know has drawn its key; but the store may show one a moment before the other."""
+        """The token for the leader. It has drawn its key before its leadership is published, but the store may lag."""
         for delay in (*_KEY_DELAYS, None):
             token = await self._identity.token(principal, leader.epoch, target)
             if token is not None or delay is None or self._node.leader() != leader:
@@ -220,28 +220,28 @@ class Forwarding:
         return None
 
     async def _ask(self, request: _Passing, leader: LeaderInformation, *, again: bool = True) -> Response | _Failed:
-        """The leader's answer; _Failed when it has certainly done nothing and `request` can be sent again, if at all."""
+        """The leader's answer; _Failed when it has certainly done nothing, so that `request` may be sent again."""
         asked = _target(request.request).partition(" ")[2]
         if not asked.startswith("/"):
-            return errors(400, [f"'{asked[:100]}' is no path"])
+            return errors(400, [f"'{asked[:100]}' is not a valid path"])
         limit = asyncio.timeout(None)
 
         async def body() -> AsyncIterator[bytes]:
             async for chunk in request.body():
                 yield chunk
-            # An upload takes as long as it takes; from here on it is the leader's turn.
+            # An upload may take any time; the timeout for the leader starts here.
             limit.reschedule(asyncio.get_running_loop().time() + self._patience)
 
-        # As they came: bytes that are no ASCII are for the leader to judge.
+        # Unchanged: the leader judges bytes that are not ASCII.
         headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in _NOT_PASSED_ON]
         method = request.request.method
         passing = self._client.build_request(method, leader.address + asked, headers=headers, content=body())
         principal: Principal = request.scope["firesteel.principal"]
-        # What is signed is what is sent: the client may spell an odd path in its own way.
+        # The signed path is the one that is sent: the HTTP client may normalise an odd path.
         target = f"{method} {passing.url.raw_path.decode('ascii')}"
         token = await self._token(principal, leader, target)
         if token is None:
-            return _Failed(leader, "leads no more, or has drawn no key")
+            return _Failed(leader, "no longer leads, or has not drawn its key")
         passing.headers["authorization"] = f"Bearer {token}"
         try:
             async with limit:
@@ -255,13 +255,13 @@ class Forwarding:
             return _no_leader(self._absence(failed))
         if answer.status_code == 503 and NOT_LEADING_HEADER in answer.headers:
             await answer.aclose()
-            return _Failed(leader, "leads no more")
-        if answer.status_code == 401:  # it is us whom it did not believe; the caller is known
+            return _Failed(leader, "no longer leads")
+        if answer.status_code == 401:  # it rejected our claim; the caller is authenticated
             await answer.aclose()
             self._identity.was_not_believed(leader.epoch, answer.headers.get(CLOCK_HEADER))
             if again and not request.begun:  # nothing was done
                 return await self._ask(request, leader, again=False)
-            return _Failed(leader, "does not believe this node")
+            return _Failed(leader, "rejects the claim of this node")
         back = {k: v for k, v in answer.headers.items() if k not in _NOT_PASSED_BACK}
         return StreamingResponse(_body(answer), answer.status_code, back)
 
@@ -273,7 +273,7 @@ class _Failed:
 
 
 class _Passing:
-    """A request on its way to whoever leads, and as much of it as is needed to begin again."""
+    """A request on its way to the leader, with what is needed to send it again."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -281,7 +281,7 @@ class _Passing:
         self.claim = request.headers.get("authorization", "").partition(" ")[2].strip()
         self._kept: bytes | None = None
         self._begun = False
-        """Some of the body is gone, and was not kept."""
+        """A part of the body was sent and not kept."""
 
     @property
     def begun(self) -> bool:
@@ -308,7 +308,7 @@ class _Passing:
             yield chunk
 
     async def receive(self) -> Message:
-        """For the application here; after a try elsewhere it gets what was kept."""
+        """The `receive` for the application here; after a try elsewhere it replays the kept body."""
         if self._kept is not None:
             kept, self._kept = self._kept, None
             return {"type": "http.request", "body": kept, "more_body": False}
@@ -337,15 +337,13 @@ async def _body(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def _not_believed(why: str) -> Response:
-    """To a node that passed a request on: nothing was done."""
+    """The answer to a node that forwarded a request: nothing was done."""
     return errors(401, [why], {CLOCK_HEADER: str(time.time())})
 
 
 def _not_leading() -> Response:
-    """To a node that passed a request on: nothing was done."""
-    message = (
-        "Service temporarily unavailable: this node does not lead, or no longer in the epoch that was meant. Ask again."
-    )
+    """The answer to a node that forwarded a request: nothing was done."""
+    message = "Service temporarily unavailable: this node does not lead, or no longer in the expected epoch. Try again."
     return errors(503, [message], {"retry-after": RETRY_AFTER, NOT_LEADING_HEADER: "true"})
 
 
@@ -354,13 +352,13 @@ def _no_leader(absence: Absence) -> Response:
     return errors(
         503,
         [
-            "Service temporarily unavailable: the cluster has no leader at the moment, or it is changing. Ask again.",
-            f"The cluster is degraded since {since}: {absence.reason}. Running jobs go on.",
+            "Service temporarily unavailable: the cluster has no leader at the moment, or it is changing. Try again.",
+            f"The cluster is degraded since {since}: {absence.reason}. Running jobs continue.",
         ],
         {"retry-after": RETRY_AFTER, DEGRADED_HEADER: _as_header(absence.reason)},
     )
 
 
 def _as_header(text: str) -> str:
-    """Whatever a store may say, on one line and in letters that a header may have."""
+    """Any text on one line, in characters that a header may have."""
     return " ".join(text.split()).encode("ascii", "replace").decode()[:200]

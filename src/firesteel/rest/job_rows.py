@@ -1,4 +1,4 @@
-"""A short row for each job, as lists of many thousands want it."""
+"""Short rows of jobs, for lists of many thousands."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class JobRow(TypedDict):
     status: str
     owner: str
     submitted: int
-    """Milliseconds since 1970, as the other times."""
+    """Milliseconds since 1970, like the other times."""
     changed: int
-    """When the job entered the state that it is in."""
+    """When the job entered its current state."""
     ended: int | None
     attempt: int
     restarts: int

@@ -1,12 +1,12 @@
-"""How the user of a node's process gets a token without one lying on a disk: by a socket that knows who is at its other end.
+"""A socket from which the user of a node's process gets a token, so that the token need not be stored on disk.
 
-Whoever connects and has the node's own user id is handed the token of the node's owner, which lives in memory only. The kernel
-says who connects (SO_PEERCRED); nothing is read from the caller.
+A process that connects and has the node's own user id gets the token of the node's owner, which exists in memory only. The
+kernel tells who connects (SO_PEERCRED); nothing is read from the caller.
 
-The socket has an abstract name where there are such names. A job in its sandbox has the user id of the node as well, but the
-sandbox keeps it from abstract sockets of processes outside, and it would not keep it from a socket that is a file.
+The socket has an abstract name where the system has them. A job in its sandbox has the user id of the node as well, but the
+sandbox denies access to abstract sockets of processes outside, which it could not do for a socket that is a file.
 
-It is served by a thread: those who ask do so while they block, also from the node's own process.
+A thread serves it, because clients block while they ask, even in the node's own process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 BACKLOG = 64
 PAUSE_SECONDS = 0.1
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""What ends when others give back what they hold (F24)."""
+"""Errors that pass when other processes release descriptors (F24)."""
 
 
 @contextlib.contextmanager
 def local_door(token: str, *, abstract: bool = sys.platform == "linux") -> Iterator[str]:
-    """Hand `token` to every process of this user until the block is left. Gives the address for `ask_for_token`.
+    """Give `token` to every process of this user until the block is left. Yields the address for `ask_for_token`.
 
     Without abstract names it is a file in a directory that only this user can enter.
     """
@@ -76,11 +76,11 @@ def _serve(listener: socket.socket, token: bytes) -> None:
             connection.settimeout(1.0)
             if _may_have_it(connection):
                 connection.sendall(token)
-            elif not warned:  # once: others must not be able to fill the log
+            elif not warned:  # logged once, so that other users cannot fill the log
                 warned = True
-                logger.warning("a process of another user asked for the token of this node's owner; it got nothing")
+                logger.warning("refused the token of this node's owner to a process of another user")
 
 
 def _may_have_it(connection: socket.socket) -> bool:
-    """Where the kernel does not say who it is, the socket is a file in a directory that only this user can enter."""
+    """Whether the peer is this user. Where the kernel does not tell, only this user can enter the socket's directory."""
     return user_behind(connection) in (os.geteuid(), None)

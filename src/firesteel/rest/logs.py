@@ -1,4 +1,4 @@
-"""What drivers and nodes wrote, by range and from the end. All of it off the event loop."""
+"""Logs of drivers and nodes, by range and from the end. Everything is read off the event loop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from firesteel.types import JobID
 
 CHUNK = 1 << 18
 LARGEST_JSON = 16 << 20
-"""Bytes that are parsed in one go, which nothing else gets through meanwhile."""
+"""Bytes that are parsed at once, during which nothing else runs."""
 _ATTEMPTS = "attempts"
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
 OPERATORS, RESULT = f"{OUTPUT}/operators.json", f"{OUTPUT}/result.json"
-"""What a driver wrote down of Spark's operators, and of the end of its attempt."""
+"""The driver's records of Spark's operators, and of the end of its attempt."""
 FILES = {
     "stdout": f"{OUTPUT}/stdout.log",
     "stderr": f"{OUTPUT}/stderr.log",
@@ -32,7 +32,7 @@ FILES = {
     "jvm": "jvm.log",
     "engine": "engine.log",
 }
-"""Names that may be asked for, and the files they are. Nothing else can be reached from outside (S4)."""
+"""The names of logs, and their files. Nothing else can be requested (S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class JobLogs:
         return None if file is None else self.directory(job_id, attempt) / file
 
     def directory(self, job_id: JobID, attempt: int) -> Path:
-        """Where everything of an attempt is."""
+        """The directory of an attempt."""
         return self._root / job_id / _ATTEMPTS / str(attempt)
 
     async def attempts(self, job_id: JobID) -> list[int]:
-        """Those of which anything is there, the first one first."""
+        """The attempts that have files, oldest first."""
         return await asyncio.to_thread(self.attempt_numbers, job_id)
 
     def attempt_numbers(self, job_id: JobID) -> list[int]:
@@ -83,7 +83,7 @@ class JobLogs:
 
 
 def regular(path: Path) -> os.stat_result | None:
-    """What is known of a plain file; None for anything else. Code of a job may have put a link or a pipe there (S4)."""
+    """The status of a plain file; None for anything else. A job may have put a link or a pipe there (S4)."""
     try:
         with _parent(path) as parent:
             there = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
@@ -94,8 +94,8 @@ def regular(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _parent(path: Path) -> Iterator[int]:
-    """The directory of a file, open. That of an attempt (`<job id>/attempts/<n>`, and `output` in it) is the job's to change
-    where nothing confines it, so no part of it is followed to elsewhere."""
+    """The directory of a file, opened. A job that is not confined can change the directory of its attempt
+    (`<job id>/attempts/<n>`, and `output` in it), so links in it are not followed."""
     parts = path.parent.parts
     depth = next((n for n in (3, 4) if parts[-n + 1 : -n + 2] == (_ATTEMPTS,)), 0)
     ours, theirs = path.parents[depth], parts[len(parts) - depth :]
@@ -112,7 +112,7 @@ def _parent(path: Path) -> Iterator[int]:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A plain file, to be read. Raises FileNotFoundError for anything else; never waits for one who writes to a pipe."""
+    """Open a plain file for reading. Raises FileNotFoundError for anything else, and never waits for the writer of a pipe."""
     try:
         with _parent(path) as parent:
             return open_plain(path.name, os.O_NOFOLLOW, dir_fd=parent)
@@ -121,8 +121,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
-    """Blocking: the JSON object in a plain file that a job may have written; empty when there is no file, None when it
-    holds something else."""
+    """The JSON object in a plain file that a job may have written; empty when there is no file, None when it holds
+    something else. Blocks."""
     try:
         with open_regular(path) as f:
             found = orjson.loads(f.read(LARGEST_JSON))
@@ -134,7 +134,7 @@ def json_object(path: Path) -> dict[str, Any] | None:
 
 
 async def read_range(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    """Bytes [start, end) of a file that may grow or vanish meanwhile."""
+    """Bytes [start, end) of a file, which may grow or disappear meanwhile."""
     position = start
     while position < end:
         data = await asyncio.to_thread(_read_at, path, position, min(CHUNK, end - position))
@@ -154,7 +154,7 @@ def _read_at(path: Path, position: int, size: int) -> bytes:
 
 
 async def start_of_tail(path: Path, lines: int) -> int:
-    """Where the last `lines` lines begin."""
+    """The position at which the last `lines` lines begin."""
     return await asyncio.to_thread(_start_of_tail, path, lines)
 
 

@@ -1,4 +1,4 @@
-"""Requests, counted and timed by what they are: ASGI middleware around everything else, the door too."""
+"""Counting and timing of requests by class: ASGI middleware around everything else, including the door."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = b"text/html"
 
 
 class MeasuredRequests:
-    """The classes are few and fixed: what callers make up adds no series (S24)."""
+    """The classes are few and fixed, so that invented paths add no series (S24)."""
 
     def __init__(self, app: ASGIApp, metrics: MetricRegistry) -> None:
         self._app = app
@@ -44,7 +44,7 @@ class MeasuredRequests:
         finally:
             self._opened(-1)
             kind = class_of(scope["method"], scope["path"], content)
-            # One without an answer was broken off by its caller.
+            # A request without an answer was cancelled by its caller.
             shown = f"{status // 100}xx" if status else "none"
             self._metrics.observe(REQUESTS, time.monotonic() - began, kind, shown)
 
@@ -54,7 +54,7 @@ class MeasuredRequests:
 
 
 def class_of(method: str, path: str, content: bytes) -> str:
-    """What a request is, by its method, its path and the type of its answer."""
+    """The class of a request, by its method, its path and the type of its answer."""
     path = path.removeprefix("/v1").rstrip("/")
     if path in _PROBES:
         return "probe"

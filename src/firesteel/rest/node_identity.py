@@ -1,8 +1,8 @@
-"""How nodes vouch for callers, and how the owner of a node's files is known: bearer tokens that are in no tokens file.
+"""Bearer tokens that are not in the tokens file: those with which nodes vouch for callers, and that of the node's owner.
 
-A caller proves who it is to the node that it talks to. What goes on to the leader is that identity, signed with a key that
-only nodes of the cluster have and that each leader draws anew, and never the caller's credential (S32). The signature holds for
-one leadership, one request line, half a minute and one use.
+A caller authenticates to the node that it talks to. The node forwards that identity to the leader, signed with a key that
+only nodes of the cluster have and that each leader draws anew, and never the caller's credential (S32). The signature is
+valid for one leadership, one request line, half a minute and one use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from firesteel.rest.security.principals import Principal
 from firesteel.rest.security.worker_credentials import WorkerCredentials
 
 VALID_SECONDS = 30.0
-"""By the clock of the leader, which it shows to a node whose claim it does not believe."""
+"""Lifetime of a claim by the clock of the leader, which it tells to a node whose claim it rejects."""
 ALGORITHM = "HS256"
 CLOCK_HEADER = "firesteel-clock"
 LOCAL_PREFIX = "fst_local."
@@ -45,15 +45,15 @@ class Keys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a node says of a request that it passes on."""
+    """What a node states about a request that it forwards."""
 
     principal: Principal
     epoch: Epoch
     until: float
     target: str
-    """Method and path with query."""
+    """The method and the path with its query."""
     once: str
-    """Drawn for this request."""
+    """A random value for this request."""
 
 
 class NodeIdentity:
@@ -63,11 +63,11 @@ class NodeIdentity:
         self._keys = keys
         self._now = now
         self._ahead = 0.0
-        """Seconds by which the clock of the leader is before ours, as it said when it did not believe us."""
+        """Seconds by which the clock of the leader is ahead of ours, as it reported when it rejected a claim."""
         self._used: OrderedDict[str, float] = OrderedDict()
 
     async def token(self, principal: Principal, epoch: Epoch, target: str) -> str | None:
-        """None as long as that leader has drawn no key, or when another one leads by now."""
+        """A signed claim; None while that leader has drawn no key, or when another one leads by now."""
         key = await self._keys.of(epoch)
         if key is None:
             return None
@@ -83,7 +83,7 @@ class NodeIdentity:
         return NODE_PREFIX + jwt.encode(claim, key, ALGORITHM, headers={"kid": str(epoch)})
 
     def was_not_believed(self, epoch: Epoch, clock: str | None) -> None:
-        """The leader refused a claim: the key may have been drawn anew, or the clocks differ. It says what its own shows."""
+        """The leader rejected a claim: the key may have been drawn anew, or the clocks differ. It reports its own time."""
         self._keys.forget(epoch)
         try:
             shown = float(clock or "")
@@ -93,7 +93,7 @@ class NodeIdentity:
             self._ahead = shown - self._now()
 
     async def read(self, token: str) -> Claim | None:
-        """None for a claim that is forged, damaged, too old, or good for longer than one may be."""
+        """Read a claim; None if it is forged, damaged, expired, or valid for longer than allowed."""
         if not token.startswith(NODE_PREFIX):
             return None
         text = token.removeprefix(NODE_PREFIX)
@@ -105,11 +105,11 @@ class NodeIdentity:
             principal = Principal(data["name"], Role(data["role"]), data["owner"])
             claim = Claim(principal, Epoch(data["epoch"]), float(data["until"]), data["target"], str(data["once"]))
         except (jwt.InvalidTokenError, ValueError, KeyError, TypeError):
-            return None  # nonsense, or of a node of another version
+            return None  # malformed, or from a node of another version
         return claim if self._now() <= claim.until <= self._now() + 2 * VALID_SECONDS else None
 
     def is_first_use(self, claim: Claim) -> bool:
-        """Each claim is good for one request. Remembered for as long as it would be good."""
+        """Whether a claim, which is valid for one request, is used for the first time. It is remembered until it expires."""
         while self._used and next(iter(self._used.values())) < self._now():
             self._used.popitem(last=False)
         if claim.once in self._used:
@@ -119,7 +119,7 @@ class NodeIdentity:
 
 
 def _verified(text: str, keys: Sequence[bytes]) -> dict[str, Any] | None:
-    """What is signed with one of the keys."""
+    """The content of a token that is signed with one of the keys."""
     for key in keys:
         with contextlib.suppress(jwt.InvalidSignatureError):
             data: dict[str, Any] = jwt.decode(text, key, algorithms=[ALGORITHM])
@@ -128,14 +128,14 @@ def _verified(text: str, keys: Sequence[bytes]) -> dict[str, Any] | None:
 
 
 class Bearers:
-    """All bearer tokens of a node: those of nodes, the one of its owner, and those of the tokens file, if that is in use."""
+    """All bearer tokens of a node: those of nodes, that of its owner, and those of the tokens file, if it is used."""
 
     def __init__(self, nodes: NodeIdentity, owner: Principal, tokens: BearerVerifier | None) -> None:
         self._nodes = nodes
         self._owner = owner
         self._tokens = tokens
         self.local_token = LOCAL_PREFIX + secrets.token_hex(32)
-        """Drawn at each start and written nowhere; `local_door` hands it to processes of the node's own user."""
+        """Drawn at each start and never written; `local_door` gives it to processes of the node's own user."""
 
     async def authenticate(self, token: str) -> Principal | None:
         if token.startswith(NODE_PREFIX):

@@ -10,35 +10,35 @@ from firesteel.ha.retrieval import Absence
 
 
 class NodeView(Protocol):
-    """All that routes, forwarding and the endpoint need of the node around them."""
+    """Everything that routes, forwarding and the endpoint need from their node."""
 
     @property
     def dispatcher(self) -> DispatcherGateway:
-        """Of this node. Raises NotLeadingError while it does not lead."""
+        """The Dispatcher of this node. Raises NotLeadingError while it does not lead."""
         ...
 
     @property
     def epoch(self) -> Epoch:
-        """In which this node leads. Raises NotLeadingError while it does not, or gives leadership away."""
+        """The epoch in which this node leads. Raises NotLeadingError while it does not lead, or hands leadership over."""
         ...
 
     @property
     def absence(self) -> Absence | None:
-        """Why nobody is known who leads, if that is so; None while this node leads itself."""
+        """Why no leader is known, if that is so; None while this node leads itself."""
         ...
 
     def leader(self) -> LeaderInformation | None:
-        """Who leads, as far as this node knows."""
+        """The current leader, as far as this node knows."""
         ...
 
     async def leader_changed(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Returns when `leader` or `absence` may say something else, at the latest after so many seconds."""
+        """Return when `leader` or `absence` may have changed, at the latest after `timeout` seconds."""
         ...
 
     async def others_wait(self) -> bool | None:
-        """Whether another node would lead in this one's place; None when that cannot be told."""
+        """Whether another node would lead in place of this one; None if that is unknown."""
         ...
 
     def begin_hand_over(self) -> None:
-        """Give leadership away, in the background. Raises NotLeadingError when this node does not lead."""
+        """Hand leadership over, in the background. Raises NotLeadingError when this node does not lead."""
         ...

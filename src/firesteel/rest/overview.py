@@ -1,7 +1,7 @@
-"""`/jobs/overview`: a line for every job that the caller sees.
+"""`/jobs/overview`: a row for every job that the caller may see.
 
-A job that has ended never changes (I5), so its line is rendered once and kept as bytes; an answer is lines put together. That
-keeps ten thousand ended jobs from costing more than a copy.
+A job that has ended never changes (I5), so its row is rendered once and kept as bytes, and an answer joins these rows. So ten
+thousand ended jobs cost no more than a copy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OverviewRow = TypedDict(
 
 _NO_TASKS = {state.lower(): 0 for state in EXECUTION_STATES}
 MOST_LINES = 20_000
-"""Lines that are kept, some 400 bytes each. What is more is rendered anew each time."""
+"""The number of rows that are kept, some 400 bytes each. Further rows are rendered each time."""
 
 
 def render_row(job: JobOverview, now: float) -> OverviewRow:
@@ -61,7 +61,7 @@ def job_type(mode: str) -> str:
 
 
 class OverviewLines:
-    """The lines of ended jobs, by job. Of a node, for as long as it serves."""
+    """The rows of ended jobs, by job, for as long as the node serves."""
 
     def __init__(
         self, most: int = MOST_LINES, render: Callable[[JobOverview, float], Mapping[str, object]] = render_row
@@ -69,18 +69,18 @@ class OverviewLines:
         self._most = most
         self._render = render
         self._ended: dict[JobID, tuple[float, bytes]] = {}
-        """With the end, as an id that was forgotten may be used again."""
+        """Rows with the end of the job, as a forgotten id may be used again."""
 
     def __len__(self) -> int:
         return len(self._ended)
 
     def answer(self, jobs: Sequence[JobOverview], sees: Callable[[str], bool], now: float) -> bytes:
-        """The body for a caller; `jobs` are all that there are, seen or not."""
+        """The body for a caller; `jobs` are all jobs, including those that the caller may not see."""
         visible = {owner: sees(owner) for owner in {job.owner for job in jobs}}
         kept = self._ended
         before, known = len(kept), 0
         lines: list[bytes] = []
-        for job in jobs:  # ten thousand times, so there are no calls in it for what is known
+        for job in jobs:  # runs ten thousand times, so it makes no calls for cached rows
             line = kept.get(job.job_id)
             if line is not None:
                 known += 1
@@ -101,6 +101,6 @@ class OverviewLines:
         return line
 
     def _forget_all_but(self, jobs: Iterable[JobOverview]) -> None:
-        """Let go of jobs that nobody knows any more."""
+        """Drop the rows of jobs that are not known any more."""
         there = {job.job_id for job in jobs if job.ended_at is not None}
         self._ended = {job_id: line for job_id, line in self._ended.items() if job_id in there}

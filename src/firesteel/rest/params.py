@@ -34,7 +34,7 @@ TriggerIdParam = Annotated[str, Depends(_trigger_id)]
 
 
 async def json_body(request: Request) -> Any:
-    """The body as JSON, whatever its content type says. Raises InvalidRequestError."""
+    """The body as JSON, whatever its content type. Raises InvalidRequestError."""
     raw = await request.body()
     if not raw.strip():
         return {}
@@ -42,7 +42,7 @@ async def json_body(request: Request) -> Any:
         data = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError([Problem(f"the body is not JSON: {error}", "send a JSON object")]) from None
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:  # few bodies have so many, and for those it is worth a look
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:  # few bodies have so many, and only those are checked
         deep = await asyncio.to_thread(too_deep, data) if len(raw) > _LARGE else too_deep(data)
         if deep:
             raise InvalidRequestError([Problem(f"the body is nested more than {MAX_DEPTH} levels deep", "flatten it")])
@@ -52,7 +52,7 @@ async def json_body(request: Request) -> Any:
 async def body_as(request: Request, model: type[M], name: str | None = None) -> M:
     """The body as `model`, whose fields carry the contract's names as aliases; unknown fields are ignored.
 
-    Raises HttpError 400 in the contract's words; `name` is what the contract calls the body.
+    Raises HttpError 400 with the contract's message; `name` is the contract's name for the body.
     """
     from firesteel.rest.errors import HttpError
 
@@ -79,7 +79,8 @@ def body_schema(model: type[BaseModel], *, required: bool = False) -> dict[str, 
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """With definitions in the place of references, which would lead nowhere in the whole document. No body holds itself."""
+    """The schema with its references replaced by definitions, as they would be dangling in the whole document. No body is
+    recursive."""
     match schema:
         case {"$ref": str(reference)}:
             return _inlined(definitions[reference.rpartition("/")[2]], definitions)

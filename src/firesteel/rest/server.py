@@ -1,4 +1,4 @@
-"""Serving an application over HTTP, on the node's own event loop and under its own signals."""
+"""Serving an application over HTTP, on the node's event loop and without signal handlers of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from firesteel.rest.security.connections import Connections, GuardedListener
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 2
-"""How long requests that are under way may take when the node ends; event streams are cut then."""
+"""How long requests in progress may take when the node ends; event streams are cut off then."""
 BACKLOG = 1024
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the entrypoint's."""
+        """Do nothing, as the entrypoint handles signals."""
         yield
 
 
@@ -39,7 +39,7 @@ async def serving(
     protocol: type[asyncio.Protocol] | str = "httptools",
     connections: Connections | None = None,
 ) -> AsyncIterator[int]:
-    """Serve `app` until the block is left, with no more than these `connections`. Gives the port."""
+    """Serve `app` until the block is left, with at most these `connections`. Yields the port."""
     listener = await asyncio.to_thread(_listen, host, port)
     if connections is not None:
         listener = GuardedListener(listener, connections)
@@ -65,7 +65,7 @@ async def serving(
         while not server.started:
             if running.done():
                 await running
-                raise FiresteelError(f"the REST server on {host}:{port} ended as soon as it was started")
+                raise FiresteelError(f"the REST server on {host}:{port} ended right after its start")
             await asyncio.sleep(0.005)
         yield listener.getsockname()[1]
     finally:
@@ -80,7 +80,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise FiresteelError(f"rest.bind-address '{host}' is no address of this machine: {error}") from error
+        raise FiresteelError(f"rest.bind-address '{host}' is not an address of this machine: {error}") from error
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:

@@ -1,4 +1,4 @@
-"""Flink's words for where things stand, and its way to write times."""
+"""Flink's names of states, and its form of times."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ EXECUTION_STATES = (
     "FAILED",
     "RECONCILING",
 )
-"""Of vertices and subtasks. One L in CANCELING, unlike the job's CANCELLING."""
+"""States of vertices and subtasks. CANCELING has one L, unlike the job's CANCELLING."""
 
 ENDED = ("FINISHED", "CANCELED", "FAILED")
-"""The execution states that nothing follows."""
+"""The final execution states."""
 
 _OF_JOB: Mapping[JobStatus, str] = {
     JobStatus.INITIALIZING: "CREATED",
     JobStatus.CREATED: "SCHEDULED",  # waits for a slot
     JobStatus.RUNNING: "RUNNING",
     JobStatus.FAILING: "CANCELING",  # what is left of the attempt is being ended
-    JobStatus.RESTARTING: "FAILED",  # the attempt has; the next one is not there yet
+    JobStatus.RESTARTING: "FAILED",  # the attempt has failed, and the next one has not started
     JobStatus.FAILED: "FAILED",
     JobStatus.CANCELLING: "CANCELING",
     JobStatus.CANCELED: "CANCELED",
@@ -41,19 +41,19 @@ NOT_YET = -1
 """An end or a start that has not happened. In a map of timestamps it is 0."""
 
 NEVER = 2**63 - 1
-"""An interval or a timeout that there is not."""
+"""An interval or a timeout that does not exist."""
 
 NAN = "NaN"
-"""JSON knows no NaN; the contract sends it as text."""
+"""JSON has no NaN; the contract sends it as text."""
 
 
 def execution_state(status: JobStatus) -> str:
-    """Where a vertex stands whose job is in `status`: all of a job runs in one driver, so it is everywhere the same."""
+    """The state of a vertex whose job is in `status`: a job runs in one driver, so all its vertices have the same state."""
     return _OF_JOB[status]
 
 
 def counts(states: Iterable[str]) -> dict[str, int]:
-    """How many are in which execution state; those in which nobody is count 0."""
+    """The number of subtasks in each execution state, including zeros."""
     found = dict.fromkeys(EXECUTION_STATES, 0)
     for state in states:
         found[state] += 1

@@ -1,4 +1,4 @@
-"""Ids that the contract wants and Firesteel does not draw."""
+"""Ids that the contract requires and Firesteel does not generate."""
 
 from __future__ import annotations
 
