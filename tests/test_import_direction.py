@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"errors", "concurrency"},
     "environment": set(),
     "config": BASE,
+    "masking": {"config"},
     "jobgraph": BASE | {"blob"},
     "sinks": BASE | {"jobgraph"},
     "engines": BASE,
@@ -93,6 +94,7 @@ ALLOWED: dict[str, set[str]] = {
     "fleet": BASE | {"config", "ha", "stores"},
     "dispatcher": BASE
     | {
+        "masking",
         "config",
         "fleet",
         "layout",
@@ -110,6 +112,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "rest": BASE
     | {
+        "masking",
         "config",
         "fleet",
         "jobgraph",
@@ -128,6 +131,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "flink_rest": BASE
     | {
+        "masking",
         "spark_connect",
         "config",
         "jobgraph",
@@ -149,6 +153,7 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": BASE | {"config", "layout", "jobgraph", "ha", "client"},
     "entrypoint": BASE
     | {
+        "masking",
         "config",
         "fleet",
         "jobgraph",
@@ -165,6 +170,26 @@ ALLOWED: dict[str, set[str]] = {
         "savepoint",
         "rest",
         "flink_rest",
+    },
+    "history": BASE
+    | {
+        "masking",
+        "config",
+        "jobgraph",
+        "attempts",
+        "worker",
+        "layout",
+        "engines",
+        "ha",
+        "stores",
+        "resourcemanager",
+        "jobmaster",
+        "dispatcher",
+        "blob",
+        "savepoint",
+        "rest",
+        "flink_rest",
+        "entrypoint",
     },
     "testing": BASE
     | {

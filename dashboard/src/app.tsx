@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useMemo, useState, type ReactNode } from "react";
 import { ApiError, get, messageOf, onSignedOut, signOut } from "./core/api";
 import { useConnection, useJobs, useLiveJobs } from "./core/live";
-import { maySubmit } from "./core/rights";
+import { maySubmit, onlyHistory } from "./core/rights";
 import { go, useRoute } from "./core/router";
 import { counts } from "./core/search";
 import type { WhoAmI } from "./core/types";
@@ -29,6 +29,9 @@ const PAGES: [string, string, string][] = [
   ["cluster", "Cluster", "c"],
   ["submit", "Submit", "s"],
 ];
+
+/** What a history server has nothing to say about. */
+const OF_A_CLUSTER = new Set(["queue", "engines"]);
 
 export function App() {
   const [who, setWho] = useState<WhoAmI | null | undefined>(undefined);
@@ -61,7 +64,7 @@ function Shell({ who }: { who: WhoAmI }) {
   const onJob = page === "jobs" && id !== undefined;
   useLiveJobs(!onJob);
   const [palette, setPalette] = useState(false);
-  const pages = useMemo(() => PAGES.filter(([p]) => p !== "submit" || maySubmit(who)), [who]);
+  const pages = useMemo(() => PAGES.filter(([p]) => (p !== "submit" || maySubmit(who)) && !(onlyHistory(who) && OF_A_CLUSTER.has(p))), [who]);
   const leave = useCallback(() => {
     signOut().then(
       () => location.reload(),

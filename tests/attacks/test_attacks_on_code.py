@@ -249,16 +249,19 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Attacke
     with node:
         with node.caller(node.token) as owner:
             jobs = {name: owner.submit({**BATCH, "name": "ended"}) for name in names}
-            until(lambda: len(list((root / "archive").glob("*.json"))) == len(jobs))
+            until(lambda: len(list((root / "archive").glob("*.json.gz"))) == len(jobs))
             until(lambda: len(list((node.cluster / "finished").rglob("*.json"))) == len(jobs))
         node.kill()
         for name, job_id in jobs.items():
             content = UNREADABLE[name](job_id) if name in UNREADABLE else wrapped(job_id, SHAPELESS.get(name))
             raw = content if isinstance(content, bytes) else content.encode()
-            for file in (root / "archive" / f"{job_id}.json", *(node.cluster / "finished").rglob(f"{job_id}-*.json")):
+            for file in (
+                root / "archive" / f"{job_id}.json.gz",
+                *(node.cluster / "finished").rglob(f"{job_id}-*.json"),
+            ):
                 if name != "good":
                     file.write_bytes(raw)
-        for junk in ("x.json", f"{'e' * 32}.json", f"{'e' * 32}-1.json.tmp"):
+        for junk in ("x.json", f"{'e' * 32}.json.gz", f"{'e' * 32}-1.json.tmp"):
             (root / "archive" / junk).write_text("[")
         node.start()
         yield node, jobs

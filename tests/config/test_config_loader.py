@@ -412,3 +412,17 @@ def test_several_words_of_a_kind_as_text_and_as_a_list(tmp_path: Path) -> None:
     file.write_text("security.rest.authentication: [token, passwords]\n")
     with pytest.raises(InvalidConfigError, match="token, oidc, mtls"):
         load_configuration(file=file, environ={"HOME": str(tmp_path)})
+
+
+def test_several_places_as_words_and_as_a_list(load: Load, tmp_path: Path) -> None:
+    assert load(
+        overrides={"historyserver.archive.fs.dir": f"s3://bucket/x '{tmp_path}/a b'"}
+    ).historyserver.archive_fs_dir == (
+        "s3://bucket/x",
+        f"{tmp_path}/a b",
+    )
+    file = tmp_path / "firesteel.yaml"
+    file.write_text("historyserver.archive.fs.dir:\n  - s3://bucket/x\n  - a b\n")
+    read = load_configuration(file=file, environ={"HOME": str(tmp_path)})
+    assert read.historyserver.archive_fs_dir == ("s3://bucket/x", f"{tmp_path}/a b")
+    assert load().historyserver.archive_fs_dir == ()

@@ -12,7 +12,7 @@ from tests.dispatcher.sim_cluster import LONG, Cluster, once
 
 from firesteel.concurrency import Backoff
 from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
-from firesteel.errors import FencingError, FiresteelError, StoreBrokenError
+from firesteel.errors import FencingError, FiresteelError, JobNotFoundError, StoreBrokenError
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
 from firesteel.testing.virtual_time import run_in_virtual_time as run
@@ -226,7 +226,7 @@ class Archive(HistoryArchivist):
     """Somewhere that is out of reach for a while."""
 
     def __init__(self, failures: int) -> None:
-        super().__init__(None)
+        super().__init__("nowhere://")
         self.failures = failures
         self.kept: dict[JobID, Any] = {}
 
@@ -236,6 +236,9 @@ class Archive(HistoryArchivist):
             raise OSError(5, "the archive is out of reach")
         self.kept[job_id] = data
 
+    async def read_archive(self, job_id: JobID) -> dict[str, Any] | None:
+        return self.kept.get(job_id)
+
 
 def test_archive_that_is_out_of_reach_is_tried_again(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
@@ -244,7 +247,8 @@ def test_archive_that_is_out_of_reach_is_tried_again(tmp_path: Path) -> None:
         job_id = await ended(cluster)
         await cluster.clean(job_id)
         assert archive.kept[job_id]["status"] == "FINISHED"
-        assert archive.kept[job_id] == await cluster.ask(lambda d: d.request_job(job_id))
+        shown = await cluster.ask(lambda d: d.request_job(job_id))
+        assert archive.kept[job_id] == {**shown, "operations": []}
 
     once(tmp_path, main)
 
@@ -261,3 +265,77 @@ def test_archive_is_written_by_the_next_leader_if_the_first_could_not(tmp_path: 
         assert archive.kept[job_id]["status"] == "FINISHED"
 
     once(tmp_path, main)
+
+
+def test_archive_waits_for_the_savepoint_of_a_stop_and_has_what_was_triggered(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        archive = cluster.archivist = Archive(0)
+        await cluster.fail_over()
+        job_id = await cluster.running(cluster.job(1, streaming=True))
+        cluster.faults.savepoints_hang = True
+        await cluster.ask(lambda d: d.stop_job(job_id, "t1", "/savepoints"))
+        await cluster.result(job_id)
+        await asyncio.sleep(5)
+        assert job_id not in archive.kept
+        cluster.faults.savepoints_hang = False
+        await cluster.clean(job_id)
+        (operation,) = archive.kept[job_id]["operations"]
+        assert (operation["trigger_id"], operation["status"]) == ("t1", "COMPLETED")
+        assert archive.kept[job_id]["savepoint"] == operation["location"]
+
+    once(tmp_path, main)
+
+
+def test_details_that_are_gone_from_the_node_come_from_the_archive_and_the_result_has_the_last_word(
+    tmp_path: Path,
+) -> None:
+    """After a failover the details may be on the disk of a node that is no more. What an archive says about owner, status and
+    checkpoint of a job whose result is known does not count (S17, S36)."""
+
+    async def main(cluster: Cluster) -> None:
+        archive = cluster.archivist = Archive(0)
+        await cluster.fail_over()
+        job_id = await ended(cluster)
+        await cluster.clean(job_id)
+        before = await cluster.ask(lambda d: d.request_job(job_id))
+        archive.kept[job_id] |= {"owner": "mallory", "checkpoint": "/state/of/alice", "status": "CANCELED"}
+        await cluster.fail_over()
+        cluster.start_node()
+        leader = await cluster.leader()
+        details = await cluster.ask(lambda d: d.request_job(job_id))
+        assert leader is not None
+        assert details["graph"] == before["graph"]
+        assert (details["owner"], details["checkpoint"], details["status"]) == (
+            before["owner"],
+            before["checkpoint"],
+            "FINISHED",
+        )
+        archive.kept[job_id] |= {"vertices": "nonsense"}
+        await cluster.fail_over()
+        assert (await cluster.ask(lambda d: d.request_job(job_id)))["vertices"] == []
+
+    once(tmp_path, main)
+
+
+def test_job_that_was_forgotten_is_recalled_from_the_archive_for_reading_only(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        archive = cluster.archivist = Archive(0)
+        await cluster.fail_over()
+        first = await ended(cluster, 1)
+        await cluster.clean(first)
+        second = await ended(cluster, 2)
+        await cluster.clean(second)
+        await cluster.fail_over()  # details are kept by the node that led
+        with pytest.raises(JobNotFoundError):
+            await cluster.ask(lambda d: d.request_job(first))
+        assert await cluster.ask(lambda d: d.recall(first)) == archive.kept[first]["owner"]
+        assert await cluster.ask(lambda d: d.recall(second)) is None
+        assert (await cluster.ask(lambda d: d.request_job(first)))["graph"] == archive.kept[first]["graph"]
+        assert await cluster.ask(lambda d: d.request_job_status(first)) is JobStatus.FINISHED
+        dispatcher = await cluster.dispatcher()
+        with pytest.raises(JobNotFoundError):
+            dispatcher.owner_of(first)
+        with pytest.raises(JobNotFoundError):
+            await cluster.ask(lambda d: d.cancel_job(first))
+
+    once(tmp_path, main, dispatcher__job_result_retention="1")

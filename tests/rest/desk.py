@@ -63,6 +63,8 @@ class FakeGateway:
         self.asked: list[tuple[Any, ...]] = []
         self.submitted: list[Submission] = []
         self.uploads: dict[str, Upload] = {}
+        self.recallable: dict[JobID, str] = {}
+        """Owners of jobs that are in the archive only."""
 
     def add(
         self,
@@ -106,6 +108,13 @@ class FakeGateway:
             )
             for job_id, job in self.jobs.items()
         ]
+
+    async def list_ended(self) -> Sequence[JobOverview]:
+        ended = [job for job in await self.list_jobs() if job.ended_at is not None]
+        return sorted(ended, key=lambda job: (job.ended_at or 0.0, job.job_id), reverse=True)
+
+    async def recall(self, job_id: JobID) -> str | None:
+        return self.recallable.get(job_id)
 
     def owner_of(self, job_id: JobID) -> str:
         self._job(job_id)

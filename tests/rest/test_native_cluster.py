@@ -127,10 +127,11 @@ def test_pages_are_bounded(desk: Desk, query: str) -> None:
 
 def test_pages_together_have_every_job_once_though_many_end_in_one_millisecond() -> None:
     jobs = [ended(n, n // 7) for n in range(100)]
+    newest_first = sorted(jobs, key=lambda j: (j.ended_at or 0, j.job_id), reverse=True)
     seen: list[JobOverview] = []
     before: int | None = None
     while True:
-        rows, before = page(jobs, 10, before)
+        rows, before = page(newest_first, 10, before)
         assert 0 < len(rows) < 10 + 7
         seen += rows
         if before is None:
@@ -144,8 +145,18 @@ def test_pages_together_have_every_job_once_though_many_end_in_one_millisecond()
 
 
 def test_who_am_i(desk: Desk) -> None:
-    assert desk.client(ALICE).get("/whoami").json() == {"name": "alice's laptop", "role": "operator", "owner": "alice"}
-    assert desk.client(ADMIN).get("/v1/whoami").json() == {"name": "root", "role": "admin", "owner": "*"}
+    assert desk.client(ALICE).get("/whoami").json() == {
+        "name": "alice's laptop",
+        "role": "operator",
+        "owner": "alice",
+        "serves": "cluster",
+    }
+    assert desk.client(ADMIN).get("/v1/whoami").json() == {
+        "name": "root",
+        "role": "admin",
+        "owner": "*",
+        "serves": "cluster",
+    }
 
 
 def test_health_needs_neither_a_caller_nor_a_leader(desk: Desk) -> None:

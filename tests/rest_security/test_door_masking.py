@@ -10,7 +10,7 @@ import pytest
 from tests.rest_security.issuer import sign
 
 from firesteel.config.option import MASK
-from firesteel.rest.security.masking import is_secret_key, mask, mask_text
+from firesteel.masking import is_secret_key, mask, mask_text
 
 CANARY = "canary7F3a"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.stores.store_doubles import job
 
 from firesteel.errors import EnvironmentNotReadyError
-from firesteel.stores import history
+from firesteel.stores import archive_files, history
 from firesteel.stores.history import ArchiveError, HistoryArchivist
 
 DETAILS = {"state": "FINISHED", "name": "käse"}
@@ -46,7 +47,7 @@ def test_a_local_archive_is_one_file_per_job(tmp_path: Path, form: str) -> None:
         for number in (2, 1):
             await archivist.archive(job(number), DETAILS)
         await archivist.archive(job(1), {"n": 2})
-        assert sorted(os.listdir(directory)) == [f"{job(1)}.json", f"{job(2)}.json"]
+        assert sorted(os.listdir(directory)) == [f"{job(1)}.json.gz", f"{job(2)}.json.gz"]
         assert list(await archivist.list()) == [job(1), job(2)]
         assert await archivist.read_archive(job(1)) == {"n": 2}
         assert await HistoryArchivist(str(directory)).read_archive(job(2)) == DETAILS
@@ -63,7 +64,7 @@ def test_an_archive_on_an_object_store(memory_url: str) -> None:
         await archivist.archive(job(1), DETAILS)
         assert list(await archivist.list()) == [job(1)]
         assert await archivist.read_archive(job(1)) == DETAILS
-        assert list(fsspec.filesystem("memory").store) == [f"/archive/jobs/{job(1)}.json"]
+        assert list(fsspec.filesystem("memory").store) == [f"/archive/jobs/{job(1)}.json.gz"]
 
     asyncio.run(run())
 
@@ -98,12 +99,12 @@ def test_where_files_can_be_seen_half_written_they_are_renamed_into_place(
         await archivist.archive(job(1), {"n": 2})
         assert await archivist.read_archive(job(1)) == {"n": 2}
         assert len(fs.writes) == 2
-        assert f"/archive/jobs/{job(1)}.json" not in fs.writes
-        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json"]
+        assert f"/archive/jobs/{job(1)}.json.gz" not in fs.writes
+        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json.gz"]
         fs.refuses = True
         with pytest.raises(ArchiveError, match="was not renamed into place"):
             await archivist.archive(job(2), DETAILS)
-        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json"]
+        assert list(fs.store) == [f"/archive/jobs/{job(1)}.json.gz"]
 
     asyncio.run(run())
 
@@ -145,9 +146,47 @@ def test_an_archive_of_absurd_size_is_not_read(
     async def run() -> None:
         archivist = HistoryArchivist(str(tmp_path))
         await archivist.archive(job(1), DETAILS)
-        monkeypatch.setattr(history, "_LARGEST", 10)
+        monkeypatch.setattr(archive_files, "LARGEST_FILE", 10)
         assert await archivist.read_archive(job(1)) is None
         assert "too many for an archive" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_bomb_a_torn_file_and_one_with_an_appendix_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_LARGEST", 1 << 20)
+    good = history.pack(job(1), DETAILS)
+    bad = {
+        2: (gzip.compress(b" " * (2 << 20)), "expands to"),
+        3: (history.pack(job(3), DETAILS)[:-9], "ends in the middle"),
+        4: (history.pack(job(4), DETAILS) + good, "something follows"),
+        5: (b"\x1f\x8bnonsense", "is not gzip"),
+        6: (good, "is the record of job"),
+    }
+    for number, (raw, _) in bad.items():
+        (tmp_path / f"{job(number)}.json.gz").write_bytes(raw)
+
+    async def run() -> None:
+        archivist = HistoryArchivist(str(tmp_path))
+        for number, (_, why) in bad.items():
+            caplog.clear()
+            assert await archivist.read_archive(job(number)) is None
+            assert why in caplog.text
+
+    asyncio.run(run())
+
+
+def test_an_archive_of_an_earlier_version_which_did_not_compress_is_read(tmp_path: Path) -> None:
+    (tmp_path / f"{job(1)}.json").write_text(json.dumps({"v": 1, "job_id": job(1), "data": DETAILS}))
+
+    async def run() -> None:
+        archivist = HistoryArchivist(str(tmp_path))
+        assert await archivist.read_archive(job(1)) == DETAILS
+        await archivist.archive(job(1), {"n": 2})
+        assert await archivist.read_archive(job(1)) == {"n": 2}
+        assert list(await archivist.list()) == [job(1)]
 
     asyncio.run(run())
 

@@ -6,6 +6,8 @@ export interface WhoAmI {
   name: string;
   role: Role;
   owner: string;
+  /** "history": a server that shows jobs that have ended, and changes nothing. */
+  serves?: string;
 }
 
 export interface JobRow {

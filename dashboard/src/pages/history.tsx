@@ -19,25 +19,45 @@ interface HistoryPage {
   next: number | null;
 }
 
+const STATES = ["finished", "failed", "canceled"];
+
+/** Words that are states ask for those, all others for names and ids. */
+export function wishOf(text: string): { search: string; state: string } {
+  const words = wordsOf(text);
+  return { search: words.filter((w) => !STATES.includes(w)).join(" ").slice(0, 200), state: words.filter((w) => STATES.includes(w)).join(",") };
+}
+
 export function History() {
   useTitle("History");
   const [rows, setRows] = useState<Row[]>();
   const [next, setNext] = useState<number | null>(null);
   const [error, setError] = useState("");
   const [text, setText] = useState("");
-  const more = useCallback(async (before: number | null) => {
+  const more = useCallback(async (before: number | null, wanted: string, signal?: AbortSignal) => {
+    const query = new URLSearchParams({ limit: "100" });
+    if (before !== null) query.set("before", String(before));
+    const { search, state } = wishOf(wanted);
+    if (search) query.set("search", search);
+    if (state) query.set("state", state);
     try {
-      const page = await get<HistoryPage>(`history?limit=100${before === null ? "" : `&before=${before}`}`);
+      const page = await get<HistoryPage>(`history?${query}`, signal);
       setRows((known) => [...(before === null ? [] : (known ?? [])), ...page.jobs]);
       setNext(page.next);
       setError("");
     } catch (failed) {
-      setError(messageOf(failed));
+      if (!signal?.aborted) setError(messageOf(failed));
     }
   }, []);
-  useEffect(() => void more(null), [more]);
-  const words = wordsOf(text);
-  const shown = rows?.filter((r) => words.every((w) => r.name.toLowerCase().includes(w) || r.jid.startsWith(w) || r.state.toLowerCase().includes(w)));
+  // The node looks through all of them; one search a moment is enough while somebody types.
+  useEffect(() => {
+    const control = new AbortController();
+    const timer = setTimeout(() => void more(null, text, control.signal), text ? 250 : 0);
+    return () => {
+      clearTimeout(timer);
+      control.abort();
+    };
+  }, [more, text]);
+  const shown = rows;
   return (
     <Page title="History" aside={<span className="muted">jobs that have ended, newest first</span>}>
       <div className="filters">
@@ -73,13 +93,13 @@ export function History() {
               </tbody>
             </table>
           ) : (
-            <Empty>{rows?.length ? "No job is like that." : "No job has ended yet."}</Empty>
+            <Empty>{text ? "No job is like that." : "No job has ended yet."}</Empty>
           )}
         </Card>
       )}
       {next !== null && (
         <p>
-          <button onClick={() => void more(next)}>Older ones</button>
+          <button onClick={() => void more(next, text)}>Older ones</button>
         </p>
       )}
     </Page>

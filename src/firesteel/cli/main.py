@@ -48,6 +48,11 @@ COMMANDS = {
     ),
     "cluster": ("firesteel.cli.cluster", "cluster", "Start, stop and inspect the cluster of this machine."),
     "dashboard": ("firesteel.cli.dashboard", "dashboard", "Print a link that opens the dashboard in a browser."),
+    "history-server": (
+        "firesteel.cli.history_server",
+        "history_server",
+        "Serve archived jobs of one or many clusters.",
+    ),
     "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
     "config": ("firesteel.cli.settings", "config", "Show the effective configuration and where each value comes from."),

@@ -122,8 +122,13 @@ def _put_to_sleep(given: Given, found: LocalCluster) -> bool:
 
 
 def become_node(given: Given, extra: Mapping[str, str] | None = None) -> NoReturn:
+    become("firesteel.entrypoint", given, extra)
+
+
+def become(module: str, given: Given, extra: Mapping[str, str] | None = None) -> NoReturn:
+    """Run a server in this process, in place of the command."""
     # -P: no module of the directory that a command happens to be given in becomes a part of the node (S45).
-    command = [sys.executable, "-P", "-m", "firesteel.entrypoint"]
+    command = [sys.executable, "-P", "-m", module]
     if given.config_file is not None:
         command += ["--config", str(given.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).

@@ -41,6 +41,7 @@ from firesteel.config.sections import (
     xdg,
 )
 from firesteel.config.sources import Entry, read_environment, read_file, read_overrides, shown_path
+from firesteel.config.watching import HistoryServerOptions
 from firesteel.errors import InvalidConfigError, Problem
 
 CONF_DIR_VARIABLE = "FIRESTEEL_CONF_DIR"
@@ -93,6 +94,7 @@ class Configuration:
     jobstore: JobStoreOptions
     cleanup_strategy: CleanupOptions
     jobmanager: JobManagerOptions
+    historyserver: HistoryServerOptions
     heartbeat: HeartbeatOptions
     rest: RestOptions
     web: WebOptions
@@ -204,6 +206,7 @@ def load_configuration(
         jobstore=JobStoreOptions.of(values),
         cleanup_strategy=CleanupOptions.of(values),
         jobmanager=JobManagerOptions.of(values),
+        historyserver=HistoryServerOptions.of(values),
         heartbeat=HeartbeatOptions.of(values),
         rest=RestOptions.of(values),
         web=WebOptions.of(values),

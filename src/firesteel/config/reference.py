@@ -63,6 +63,7 @@ _VALUES = """\
 | memory size | A whole number and `k`, `m`, `g` or `t`: `512m`, `2g`. |
 | path | `~` is the home directory. A relative path starts where the file is that sets it, otherwise at the working directory. |
 | path or URL | A path, as above, or a URL, which is used unchanged. |
+| paths or URLs | Several of those: a YAML list in the file; elsewhere words, quoted as in a shell. |
 
 Empty text unsets an option whose default is no value, and means the empty list for a list.
 """

@@ -7,6 +7,7 @@ the override goes away.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, Option, variable_of
 from firesteel.config.sources import Entry, SettingOrigin, given_twice
-from firesteel.config.values import STRINGS, PathBase
+from firesteel.config.values import LOCATIONS, STRINGS, PathBase
 from firesteel.errors import Problem
 
 SPARK_PREFIX = "spark."
@@ -88,13 +89,13 @@ def _from(origin: SettingOrigin) -> str:
 def _value(option: Option, entry: Entry, home: Path) -> Any:
     kind, text = option.kind, entry.value
     if isinstance(text, tuple) and kind.of_words:
-        text = " ".join(text)
+        text = shlex.join(text) if kind is LOCATIONS else " ".join(text)
     if isinstance(text, tuple):
         if kind is not STRINGS:
             raise _BadValueError(entry, f"a list is not {kind.noun}", kind.fix)
         return text
     if text is None or not text.strip():
-        if kind is STRINGS:
+        if kind in (STRINGS, LOCATIONS):
             return ()
         if option.optional:
             return None

@@ -25,6 +25,7 @@ from firesteel.config.values import (
     one_of,
     several,
 )
+from firesteel.config.watching import HistoryServerOptions
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.status import CheckpointRetention
 
@@ -346,7 +347,7 @@ class JobManagerOptions(Section, prefix="jobmanager"):
         key="archive.fs.dir",
         default=None,
         default_text="no archive",
-        description="Directory or fsspec URL to which each ended job is archived as one JSON file.",
+        description="Directory or fsspec URL to which each ended job is archived as one compressed JSON file.",
         since="0.1",
     )
     exception_history_size: PositiveInt = option(
@@ -847,6 +848,7 @@ SECTIONS: tuple[type[Section], ...] = (
     JobStoreOptions,
     CleanupOptions,
     JobManagerOptions,
+    HistoryServerOptions,
     HeartbeatOptions,
     RestOptions,
     WebOptions,

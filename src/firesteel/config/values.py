@@ -121,6 +121,10 @@ def _parse_location(text: str, place: PathBase) -> str:
     return text if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text) else str(place.path(text))
 
 
+def _parse_locations(text: str, place: PathBase) -> tuple[str, ...]:
+    return tuple(_parse_location(word, place) for word in shlex.split(text))
+
+
 _HOST_PORT = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})"
 _LOCAL_MASTER = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
 _STANDALONE_MASTER = re.compile(rf"spark://{_HOST_PORT}(?:,{_HOST_PORT})*")
@@ -147,6 +151,9 @@ STRINGS = ValueKind("list of strings", "a list of words", "close the quotes", _p
 MASTER = ValueKind(
     "master", "a master", "write local[*], local[N], spark://host:port or sc://host:port", _parse_master
 )  # a token never stands in it: a master is shown everywhere
+LOCATIONS = ValueKind(
+    "paths or URLs", "a list of paths and URLs", "close the quotes", _parse_locations, shlex.join, of_words=True
+)
 LOCATION = ValueKind("path or URL", "a path or URL", "write a path or a URL", _parse_location)
 
 Duration = Annotated[float, duration()]
@@ -158,6 +165,7 @@ EngineMemory = Annotated[str, memory(at_least="512m")]
 """Spark refuses to start with less than 450 MiB."""
 Master = Annotated[str, MASTER]
 Location = Annotated[str, LOCATION]
+Locations = Annotated[tuple[str, ...], LOCATIONS]
 
 _PLAIN: dict[object, ValueKind] = {
     str: STRING,

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from firesteel.concurrency import Backoff, retry
+from firesteel.dispatcher.archiving import JobArchives
 from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError
@@ -55,16 +56,17 @@ class ResourceCleaner:
 class JobCleanup:
     """The clean-up steps of a job, on the services of one leadership."""
 
-    def __init__(self, services: DispatcherServices, details: JobDetails) -> None:
+    def __init__(self, services: DispatcherServices, details: JobDetails, archives: JobArchives) -> None:
         self._services = services
         self._details = details
+        self._archives = archives
 
     def cleaner(self) -> ResourceCleaner:
         services, options = self._services, self._services.configuration.cleanup_strategy
         return ResourceCleaner(
             [
                 CleanupStep("archive", self._archive),
-                CleanupStep("history", self._write_history),
+                CleanupStep("history", self._archives.write),
                 CleanupStep("outputs", self._clear_outputs),
                 CleanupStep("attempts", self._forget_attempts),
                 CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
@@ -78,12 +80,6 @@ class JobCleanup:
         result = self._services.results.get(job_id)
         if result is not None and job_id not in self._services.finished:
             await self._services.finished.put(job_id, result.ended_at, await self._details.at_the_end(result))
-
-    async def _write_history(self, job_id: JobID) -> None:
-        """The archive shows what the live view showed last (I26)."""
-        data = await self._services.finished.get(job_id)
-        if data is not None:
-            await self._services.archivist.archive(job_id, data)
 
     async def _clear_outputs(self, job_id: JobID) -> None:
         result = self._services.results.get(job_id)

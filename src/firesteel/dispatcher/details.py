@@ -8,7 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.dispatcher.job_table import Ending, JobTable, Live
+from firesteel.dispatcher.archiving import JobArchives
+from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import StoreError
 from firesteel.jobmaster.execution_graph import bare, execution_graph, makes_sense
@@ -27,9 +28,10 @@ LAST_WORDS_SECONDS = 5.0
 class JobDetails:
     """The execution graphs of all jobs. `table` is the Dispatcher's own, and is only read here."""
 
-    def __init__(self, services: DispatcherServices, table: JobTable) -> None:
+    def __init__(self, services: DispatcherServices, table: JobTable, archives: JobArchives) -> None:
         self._services = services
         self._table = table
+        self._archives = archives
 
     async def of(self, job_id: JobID) -> dict[str, Any] | None:
         """The execution graph of a job; None when the job is not known."""
@@ -50,7 +52,12 @@ class JobDetails:
             logger.warning("the archived details of job %s are malformed and are not shown", job_id)
             if result is not None:
                 return bare(result)
-        return await self.at_the_end(result) if result is not None else None
+        if result is None:
+            return None
+        if not isinstance(self._table.get(job_id), Ended):
+            return await self.at_the_end(result)
+        # Its details went by age, or are on the node that led when it ended.
+        return await self._archives.of_result(result) or await self.at_the_end(result)
 
     async def at_the_end(self, result: JobResult) -> dict[str, Any]:
         """Of a job that has its result, from what is left of it."""

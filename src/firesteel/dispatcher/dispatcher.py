@@ -117,7 +117,7 @@ class Dispatcher(JobQuestions):
         self._masters = services.for_job_masters()
         self._shutting_down = False
         """The node was asked to end: nothing would run a job that it accepted now."""
-        self._cleaner = JobCleanup(services, self._details).cleaner()
+        self._cleaner = JobCleanup(services, self._details, self._archives).cleaner()
         self._metrics = services.metrics
         self._reporting = contextlib.ExitStack()
 

@@ -55,6 +55,16 @@ class DispatcherGateway(Protocol):
 
     async def list_jobs(self) -> Sequence[JobOverview]: ...
 
+    async def list_ended(self) -> Sequence[JobOverview]:
+        """The jobs that have ended, the last one first."""
+        ...
+
+    async def recall(self, job_id: JobID) -> str | None:
+        """The owner of a job that is not known here any more, by its archive, for those who only read; None when the job is
+        known, or has no archive. `request_job` and its like show a job that was recalled; `owner_of`, which decides what may be
+        done, does not know it."""
+        ...
+
     def owner_of(self, job_id: JobID) -> str:
         """Whose job it is. Raises JobNotFoundError."""
         ...

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from firesteel.dispatcher.archiving import JobArchives, operations_in
 from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live, Parked
@@ -26,7 +27,8 @@ class JobQuestions:
     def __init__(self, services: DispatcherServices) -> None:
         self._services = services
         self._table = JobTable(services.results)
-        self._details = JobDetails(services, self._table)
+        self._archives = JobArchives(services)
+        self._details = JobDetails(services, self._table, self._archives)
         self._ended = EndedJobs(services.results)
 
     async def list_jobs(self) -> Sequence[JobOverview]:
@@ -38,6 +40,10 @@ class JobQuestions:
         # A job without a result here may have one in the store, which its runner is about to see.
         return [*self._ended.rows(but={row.job_id for row in rows}), *rows]
 
+    async def list_ended(self) -> Sequence[JobOverview]:
+        ended = [job for job in await self.list_jobs() if job.ended_at is not None]
+        return sorted(ended, key=lambda job: (job.ended_at or 0.0, job.job_id), reverse=True)
+
     def owner_of(self, job_id: JobID) -> str:
         self._table.check_open()
         if (runner := self._table.runner(job_id)) is not None:
@@ -46,9 +52,16 @@ class JobQuestions:
             return result.owner
         raise unknown(job_id)
 
+    async def recall(self, job_id: JobID) -> str | None:
+        self._table.check_open()
+        if self._table.runner(job_id) is not None or self._table.result(job_id) is not None:
+            return None
+        found = await self._archives.find(job_id)
+        return None if found is None else str(found["owner"])
+
     async def request_job(self, job_id: JobID) -> dict[str, Any]:
         self._table.check_open()
-        details = await self._details.of(job_id)
+        details = await self._details.of(job_id) or self._archives.recalled(job_id)
         if details is None:
             raise unknown(job_id)
         return details
@@ -62,6 +75,8 @@ class JobQuestions:
                 return JobStatus.RECONCILING
             case Ending(result) | Ended(result):
                 return result.status
+            case _ if (found := self._archives.recalled(job_id)) is not None:
+                return JobStatus(found["status"])
             case _:
                 raise unknown(job_id)
 
@@ -87,7 +102,9 @@ class JobQuestions:
 
     async def list_operations(self, job_id: JobID) -> Sequence[Operation]:
         self._table.check_open()
-        return self._services.operations.of_job(job_id)
+        known = self._services.operations.of_job(job_id)
+        found = None if known else self._archives.recalled(job_id)
+        return known if found is None else operations_in(found)
 
     async def list_uploads(self) -> Sequence[Upload]:
         self._table.check_open()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.node_log import log_as, log_to
+from firesteel.entrypoint.settings import settings_from_stdin
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir
 from firesteel.layout import ClusterLayout
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
         if args.definitions_from_stdin:
-            overrides |= _from_stdin()
+            overrides |= settings_from_stdin()
         configuration = load_configuration(file=args.config, overrides=overrides)
     except FiresteelError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -58,17 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
     return asyncio.run(entrypoint.run()).exit_code
-
-
-def _from_stdin() -> dict[str, str]:
-    """The settings from standard input. Without them, as when the starting process died, this would be another cluster."""
-    try:
-        found = json.loads(sys.stdin.read())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise FiresteelError("no settings on standard input: the process that started this node is gone")
-    return {str(k): str(v) for k, v in found.items()}
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from firesteel.flink_rest.contract import ERRORS
 from firesteel.flink_rest.details import failure_words
 from firesteel.flink_rest.jobmanager import render_configuration
 from firesteel.flink_rest.view import JobView
+from firesteel.masking import mask_text
 from firesteel.rest.answers import Json, answer, encode, encoded
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context
 from firesteel.rest.errors import HttpError
 from firesteel.rest.overview import render_row
 from firesteel.rest.params import HEX_ID
-from firesteel.rest.security.masking import mask_text
 from firesteel.rest.security.principals import require
 from firesteel.rest.states import ms, ms_or
 from firesteel.status import JobStatus

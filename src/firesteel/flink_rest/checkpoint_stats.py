@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from firesteel.attempts.committed import Committed, CommittedBatch, Origin
 from firesteel.flink_rest.view import JobView
+from firesteel.masking import mask_text
 from firesteel.rest.answers import Json
-from firesteel.rest.security.masking import mask_text
 from firesteel.rest.states import NOT_YET, ms, ms_or
 from firesteel.stores.operations import Operation, OperationKind, OperationStatus
 

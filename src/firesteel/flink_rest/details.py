@@ -10,8 +10,8 @@ from firesteel.flink_rest.io_messages import io_message
 from firesteel.flink_rest.plan import render_plan
 from firesteel.flink_rest.serialized_throwable import failure_cause
 from firesteel.flink_rest.view import JobView, VertexView
+from firesteel.masking import mask, mask_text
 from firesteel.rest.answers import Json
-from firesteel.rest.security.masking import mask, mask_text
 from firesteel.rest.states import counts
 from firesteel.status import JobStatus
 

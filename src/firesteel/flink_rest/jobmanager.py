@@ -20,6 +20,7 @@ from firesteel.flink_rest.debugging import dump_node, require_debugging
 from firesteel.flink_rest.log_files import LogFiles, empty_text, listed, require_all, text_of
 from firesteel.flink_rest.metric_values import named, node_values
 from firesteel.layout import NODE_LOG, NODE_OUTPUT
+from firesteel.masking import mask
 from firesteel.metrics.declarations import RESIDENT, UNFINISHED_JOBS
 from firesteel.metrics.process import own_measures, physical_memory
 from firesteel.resourcemanager.measures import resource_measures
@@ -27,7 +28,6 @@ from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.params import JobIdParam
-from firesteel.rest.security.masking import mask
 from firesteel.rest.security.principals import Principal
 
 router = APIRouter(tags=["jobmanager"], responses=ERRORS)

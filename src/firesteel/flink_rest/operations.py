@@ -21,11 +21,11 @@ from firesteel.errors import JobNotFoundError, OperationNotFoundError
 from firesteel.flink_rest.contract import ERRORS, no_job
 from firesteel.flink_rest.details import COMPLETED, IN_PROGRESS
 from firesteel.flink_rest.serialized_throwable import failure_cause
+from firesteel.masking import mask_text
 from firesteel.rest.answers import Json, answer
 from firesteel.rest.context import Caller, CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.params import HEX_ID, JobIdParam, TriggerIdParam, body_as, body_schema
-from firesteel.rest.security.masking import mask_text
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.savepoint_places import check_savepoint_place
 from firesteel.stores.operations import NO_JOB, Operation, OperationKind, OperationStatus

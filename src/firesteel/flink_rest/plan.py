@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from firesteel.flink_rest.view import JobView, VertexView
+from firesteel.masking import mask_text
 from firesteel.rest.answers import Json
-from firesteel.rest.security.masking import mask_text
 from firesteel.rest.vertex_ids import vertex_id
 
 _LONGEST = 2000

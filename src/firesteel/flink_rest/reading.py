@@ -69,7 +69,8 @@ async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str
     """Rows that are known once a batch job has succeeded."""
     if data["status"] != JobStatus.FINISHED or data["mode"] != "batch" or not data["attempt"]:
         return {}
-    return await asyncio.to_thread(_rows, context.logs.directory(JobID(data["job_id"]), data["attempt"]))
+    found = await asyncio.to_thread(_rows, context.logs.directory(JobID(data["job_id"]), data["attempt"]))
+    return found or _whole(data.get("progress", {}).get("rows"))  # the files may be gone, and the job be archived
 
 
 def _rows(directory: Path) -> dict[str, int]:
@@ -78,4 +79,10 @@ def _rows(directory: Path) -> dict[str, int]:
     if operators is None or result is None:
         return {}
     found = [rows for rows in (operators.get("rows"), result.get("rows")) if isinstance(rows, dict)]
-    return {n: count for rows in found for n, count in rows.items() if type(count) is int and abs(count) <= MOST_ROWS}
+    return {n: count for rows in found for n, count in _whole(rows).items()}
+
+
+def _whole(rows: object) -> dict[str, int]:
+    """The counts among them that are counts."""
+    told = rows if isinstance(rows, dict) else {}
+    return {n: count for n, count in told.items() if type(count) is int and abs(count) <= MOST_ROWS}

@@ -26,7 +26,7 @@ from firesteel.rest.node_view import NodeView
 from firesteel.rest.overview import OverviewLines
 from firesteel.rest.security.principals import Principal, may_read, may_write
 from firesteel.rest.security.rates import RateLimiter
-from firesteel.types import JobID
+from firesteel.types import JobID, is_job_id
 from firesteel.worker.sandboxing import sandbox_policy
 
 
@@ -42,6 +42,8 @@ class RestContext:
     """The directory of the cluster, with node logs and jobs' files."""
     job_of_key: Callable[[str, str], Awaitable[JobID]]
     """The job id for an idempotency key of an owner."""
+    read_only: bool = False
+    """Whether it shows jobs that have ended, and nothing else."""
     address: str = ""
     """The address of this node, known once it serves."""
     started_at: float = field(default_factory=time.time)
@@ -85,12 +87,21 @@ class RestContext:
             self.announcement.take_back()
 
 
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A job of which nothing is left here but its archive."""
+
+    job_id: JobID
+    owner: str
+
+
 class Caller:
     """The caller of a request, and what it may see and do (S19, S20)."""
 
-    def __init__(self, principal: Principal, gateway: DispatcherGateway) -> None:
+    def __init__(self, principal: Principal, gateway: DispatcherGateway, recalled: Recalled | None = None) -> None:
         self.principal = principal
         self._gateway = gateway
+        self._recalled = recalled
 
     def sees(self, owner: str) -> bool:
         return may_read(self.principal, owner)
@@ -101,9 +112,14 @@ class Caller:
 
     def read(self, job_id: JobID) -> JobID:
         """`job_id`, if the caller may see the job; other jobs look as if they did not exist."""
-        if not self.sees(self._gateway.owner_of(job_id)):
+        if not self.sees(self._owner(job_id)):
             raise JobNotFoundError(f"no job {job_id} is known here")
         return job_id
+
+    def _owner(self, job_id: JobID) -> str:
+        if self._recalled is not None and self._recalled.job_id == job_id:
+            return self._recalled.owner
+        return self._gateway.owner_of(job_id)
 
     def write(self, job_id: JobID) -> JobID:
         """`job_id`, if the caller may change the job."""
@@ -132,8 +148,15 @@ Context = Annotated[RestContext, Depends(_context)]
 CallerPrincipal = Annotated[Principal, Depends(_principal)]
 
 
-async def _caller(context: Context, principal: CallerPrincipal) -> Caller:
-    return Caller(principal, context.gateway)
+async def _caller(request: Request, context: Context, principal: CallerPrincipal) -> Caller:
+    gateway = context.gateway
+    named = request.path_params.get("jobid", request.path_params.get("applicationid", "")).lower()
+    # For requests that read only: an archive says who may see a job, and not who may do something about it.
+    if request.method in ("GET", "HEAD") and is_job_id(named):
+        owner = await gateway.recall(JobID(named))
+        if owner is not None:
+            return Caller(principal, gateway, Recalled(JobID(named), owner))
+    return Caller(principal, gateway)
 
 
 CallerParam = Annotated[Caller, Depends(_caller)]

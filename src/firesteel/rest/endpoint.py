@@ -37,6 +37,7 @@ from firesteel.rest.logs import JobLogs
 from firesteel.rest.measured import MeasuredRequests
 from firesteel.rest.node_identity import Bearers, MachineBearers, NodeIdentity
 from firesteel.rest.node_view import NodeView
+from firesteel.rest.read_only import ReadOnly
 from firesteel.rest.security.audit import AuditLog
 from firesteel.rest.security.connections import Connections, room_for
 from firesteel.rest.security.door import Door
@@ -71,8 +72,11 @@ class WebMonitorEndpoint:
         woken: bool = False,
         job_of_key: Callable[[str, str], Awaitable[JobID]],
         metrics: MetricRegistry | None = None,
+        read_only: str = "",
     ) -> None:
-        """`woken`: the node was started by a command that needed it, and the next command may start it again."""
+        """`woken`: the node was started by a command that needed one, and may be restarted by the next. `read_only`: why
+        requests that would change something are refused; empty: they are not."""
+        self._read_only = read_only
         self._facade = facade
         self._woken = woken
         self._last_asked = time.monotonic()
@@ -113,6 +117,7 @@ class WebMonitorEndpoint:
                 directory=self._directory,
                 job_of_key=self._job_of_key,
                 metrics=self._metrics,
+                read_only=bool(self._read_only),
             )
             opened.push_async_callback(context.close)
             app = create_app(context, self._facade)
@@ -127,7 +132,7 @@ class WebMonitorEndpoint:
             )
             directory, sessions = self._configuration.web.flink_dashboard_dir, Sessions()
             pages = Dashboard(
-                RefusesFlinkPrograms(forwarding),
+                ReadOnly(forwarding, self._read_only) if self._read_only else RefusesFlinkPrograms(forwarding),
                 await asyncio.to_thread(BuiltDashboard.of),
                 sessions,
                 address=lambda: context.address,

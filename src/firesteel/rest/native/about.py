@@ -17,12 +17,12 @@ from firesteel.config.sections import Role
 from firesteel.errors import NotLeadingError
 from firesteel.ha.protocols import LeaderInformation
 from firesteel.ha.retrieval import Absence
+from firesteel.masking import mask
 from firesteel.rest.answers import answer, encode, encoded
 from firesteel.rest.context import CallerParam, CallerPrincipal, Context, RestContext
 from firesteel.rest.errors import HttpError
 from firesteel.rest.forwarding import ABSENCE
 from firesteel.rest.params import JobIdParam, body_as, body_schema
-from firesteel.rest.security.masking import mask
 from firesteel.rest.security.principals import require
 
 router = APIRouter(tags=["cluster"])
@@ -33,6 +33,8 @@ class WhoAmI(TypedDict):
     name: str
     role: str
     owner: str
+    serves: str
+    """`cluster`, or `history` for a server that only shows jobs that have ended."""
 
 
 class Health(TypedDict):
@@ -114,8 +116,13 @@ class HandOverRequest(BaseModel):
 
 
 @router.get("/whoami", response_model=WhoAmI, summary="The caller's identity and role")
-async def who_am_i(principal: CallerPrincipal) -> Response:
-    content: WhoAmI = {"name": principal.name, "role": principal.role.value, "owner": principal.owner}
+async def who_am_i(context: Context, principal: CallerPrincipal) -> Response:
+    content: WhoAmI = {
+        "name": principal.name,
+        "role": principal.role.value,
+        "owner": principal.owner,
+        "serves": "history" if context.read_only else "cluster",
+    }
     return answer(content)
 
 

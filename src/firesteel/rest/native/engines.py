@@ -9,10 +9,10 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from firesteel.dispatcher.gateway import JobOverview
+from firesteel.masking import mask_text
 from firesteel.resourcemanager.overview import EngineOverview
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context
-from firesteel.rest.security.masking import mask_text
 from firesteel.status import JobStatus
 
 router = APIRouter(tags=["engines"])

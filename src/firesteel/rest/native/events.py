@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 from firesteel.config.sections import Role
 from firesteel.errors import FiresteelError, JobNotFoundError
 from firesteel.jobmaster.events import LOST, RESULT, STATE, JobEvent
+from firesteel.masking import mask
 from firesteel.rest.answers import encode
 from firesteel.rest.context import Caller, CallerParam, Context, RestContext
 from firesteel.rest.native.event_source import END, Listener
 from firesteel.rest.params import JobIdParam
-from firesteel.rest.security.masking import mask
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 

@@ -12,11 +12,11 @@ from typing_extensions import TypedDict
 
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.jobgraph.admission import SubmittedDocument
+from firesteel.masking import mask
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context
 from firesteel.rest.errors import HttpError
 from firesteel.rest.native.submit import YAML, admit, admit_submission, pipeline_text
-from firesteel.rest.security.masking import mask
 
 router = APIRouter(tags=["jobs"])
 

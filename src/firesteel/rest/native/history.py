@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
+import asyncio
+import bisect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -37,30 +38,62 @@ async def show_history(
         int | None,
         Query(ge=0, le=2**53, description="Only jobs that ended before this time, in milliseconds since 1970."),
     ] = None,
+    search: Annotated[
+        str | None, Query(max_length=200, description="Words of the name, or beginnings of the id; all of them count.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        Query(max_length=100, description="Only jobs that ended so: FINISHED, FAILED, CANCELED, with commas."),
+    ] = None,
 ) -> Response:
-    seen = [j for j in await context.gateway.list_jobs() if j.ended_at is not None and caller.sees(j.owner)]
-    rows, follows = page(seen, limit, before)
+    ended = await context.gateway.list_ended()
+    rows, follows = await asyncio.to_thread(page, ended, limit, before, wishes(caller.sees, search, state))
     now = time.time()
     content: EndedJobsPage = {"jobs": [render_row(j, now) for j in rows], "next": follows}
     return answer(content)
 
 
-def page(ended: Sequence[JobOverview], limit: int, before: int | None) -> tuple[list[JobOverview], int | None]:
-    """A page, and the start of the next one.
+def wishes(
+    sees: Callable[[str], bool], search: str | None = None, state: str | None = None
+) -> Callable[[JobOverview], bool]:
+    """Which jobs are wanted: those that the caller sees, with all words of `search` in the name or at the beginning of
+    the id."""
+    words = (search or "").lower().split()
+    states = None if state is None else {word.strip().upper() for word in state.split(",")}
+    seen: dict[str, bool] = {}
+
+    def wanted(job: JobOverview) -> bool:
+        visible = seen.get(job.owner)
+        if visible is None:
+            visible = seen[job.owner] = sees(job.owner)
+        if not visible or (states is not None and job.status.value not in states):
+            return False
+        name = job.name.lower() if words else ""
+        return all(word in name or job.job_id.startswith(word) for word in words)
+
+    return wanted
+
+
+def page(
+    ended: Sequence[JobOverview], limit: int, before: int | None, wanted: Callable[[JobOverview], bool] = lambda _: True
+) -> tuple[list[JobOverview], int | None]:
+    """A page, and where the next one begins. `ended` has the last one first.
 
     Jobs that ended in the same millisecond stay on one page, which may become longer, as the next page starts at a time.
     """
-    older = [j for j in ended if before is None or _end(j) < before]
-    newest = heapq.nlargest(limit, older, key=_order)
-    if len(newest) == len(older):
-        return newest, None
-    last = _end(newest[-1])
-    rows = sorted((j for j in older if _end(j) >= last), key=_order, reverse=True)
-    return rows, last if len(rows) < len(older) else None
-
-
-def _order(job: JobOverview) -> tuple[int, str]:
-    return _end(job), job.job_id
+    first = 0 if before is None else bisect.bisect_right(ended, -before, key=lambda job: -_end(job))
+    rows: list[JobOverview] = []
+    last = 0
+    for number in range(first, len(ended)):
+        job = ended[number]
+        if not wanted(job):
+            continue
+        end = _end(job)
+        if len(rows) >= limit and end != last:
+            return rows, last
+        rows.append(job)
+        last = end
+    return rows, None
 
 
 def _end(job: JobOverview) -> int:

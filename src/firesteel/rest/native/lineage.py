@@ -11,12 +11,12 @@ from fastapi import APIRouter
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from firesteel.masking import mask
 from firesteel.rest.answers import encode, encoded
 from firesteel.rest.context import CallerParam, Context, RestContext
 from firesteel.rest.logs import OPERATORS, json_object
 from firesteel.rest.native.columns import Column, columns_of_scan, columns_of_schema
 from firesteel.rest.params import JobIdParam
-from firesteel.rest.security.masking import mask
 from firesteel.types import JobID
 
 router = APIRouter(tags=["jobs"])
@@ -68,7 +68,7 @@ class OperatorsMessage(TypedDict):
 @router.get("/jobs/{jobid}/lineage", response_model=Lineage, summary="What a job reads and writes")
 async def lineage(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
     job = await context.gateway.request_job(caller.read(job_id))
-    _, operators = await _operators(context, job_id)
+    _, operators = await _operators(context, job_id, job)
     # A graph may have thousands of columns.
     return encoded(await asyncio.to_thread(lambda: encode(mask(render_lineage(job, operators)))))
 
@@ -78,15 +78,20 @@ async def lineage(context: Context, caller: CallerParam, job_id: JobIdParam) -> 
 )
 async def operators(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
     """Empty until the attempt has ended, and for streams and scripts, for which Spark does not report operators."""
-    attempt, found = await _operators(context, caller.read(job_id))
+    job = await context.gateway.request_job(caller.read(job_id))
+    attempt, found = await _operators(context, job_id, job)
     return encoded(await asyncio.to_thread(lambda: encode(mask(render_operators(job_id, attempt, found)))))
 
 
-async def _operators(context: RestContext, job_id: JobID) -> tuple[int, dict[str, Any]]:
+async def _operators(context: RestContext, job_id: JobID, job: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """The last attempt, and the operators that its driver recorded."""
     numbers = await context.logs.attempts(job_id)
-    if not numbers:
-        return 0, {}
+    if not numbers:  # its files expired or are on another node; the details may still have the operators
+        told = _mapping(job.get("progress"))
+        return (job.get("attempt") or 0) if "operators" in told else 0, {
+            "rows": told.get("rows"),
+            "sinks": told.get("operators"),
+        }
     # A file that was truncated by a kill, or written by user code in the driver, counts as missing.
     file = context.logs.directory(job_id, numbers[-1]) / OPERATORS
     return numbers[-1], await asyncio.to_thread(json_object, file) or {}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.attempts.events import ProgressTail
+from firesteel.masking import mask_text
 from firesteel.rest.logs import JobLogs, open_regular, regular
-from firesteel.rest.security.masking import mask_text
 from firesteel.types import JobID
 
 logger = logging.getLogger(__name__)

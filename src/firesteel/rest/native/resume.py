@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from firesteel.dispatcher.archiving import ARCHIVED
 from firesteel.errors import JobNotFoundError, JobStateError
 from firesteel.jobgraph.admission import SubmittedDocument
 from firesteel.rest.answers import answer
@@ -97,7 +98,7 @@ def _graph(job: Mapping[str, Any], job_id: JobID, wish: Resumption) -> dict[str,
     if not path:
         raise JobStateError(f"job {job_id} has nothing to resume from: its checkpoint was discarded, or it never ran")
     graph = wish.graph if wish.graph is not None else job.get("graph")
-    if not graph:
+    if not graph or (wish.graph is None and job.get(ARCHIVED)):  # secrets are masked in an archive
         raise JobStateError(
             f"the pipeline of job {job_id} is no longer stored (jobstore.expiration-time, jobstore.max-capacity); name it: "
             f"`firesteel resume {job_id[:8]} PIPELINE`"

@@ -13,12 +13,12 @@ from fastapi import APIRouter, Path
 from starlette.responses import PlainTextResponse, Response
 
 from firesteel.attempts.events import LIMIT_BYTES, previous
+from firesteel.masking import mask_text
 from firesteel.rest.context import CallerParam, Context
 from firesteel.rest.errors import HttpError
 from firesteel.rest.logs import open_regular
 from firesteel.rest.native.logs import TEXT, TEXT_ANSWERS, last_attempt
 from firesteel.rest.params import JobIdParam
-from firesteel.rest.security.masking import mask_text
 from firesteel.rest.vertex_ids import vertex_id
 from firesteel.types import JobID
 

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from firesteel.fs.files import private_dir
-from firesteel.rest.security.masking import mask_text
+from firesteel.masking import mask_text
 
 logger = logging.getLogger(__name__)
 

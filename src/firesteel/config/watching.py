@@ -1,0 +1,55 @@
+"""The sections of what watches jobs: the history server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from firesteel.config.option import Section, option
+from firesteel.config.values import Locations, PositiveDuration, PositiveInt, integer
+
+
+class HistoryServerOptions(Section, prefix="historyserver"):
+    """The history server (`firesteel history-server`), which shows archived jobs of many clusters."""
+
+    archive_fs_dir: Locations = option(
+        key="archive.fs.dir",
+        default=(),
+        default_text="`jobmanager.archive.fs.dir`",
+        description="Directories and fsspec URLs that clusters archive their ended jobs to, with spaces between them.",
+        since="0.2",
+    )
+    archive_refresh_interval: PositiveDuration = option(
+        key="archive.fs.refresh-interval",
+        default=10.0,
+        description="How often the directories are looked through for archives that were added, changed or removed.",
+        since="0.2",
+    )
+    archive_retained_jobs: PositiveInt | None = option(
+        key="archive.retained-jobs",
+        default=None,
+        default_text="all of them",
+        description="How many archived jobs are kept; the archives of older ones are removed from their directories.",
+        since="0.2",
+    )
+    archive_retained_ttl: PositiveDuration | None = option(
+        key="archive.retained-ttl",
+        default=None,
+        default_text="for ever",
+        description="How long after its end a job is kept; older archives are removed from their directories.",
+        since="0.2",
+    )
+    web_address: str = option(
+        key="web.address",
+        default="127.0.0.1",
+        description=(
+            "Address to listen on; anything but loopback requires authentication and TLS (`security.*`), otherwise the server "
+            "refuses to start."
+        ),
+        since="0.2",
+    )
+    web_port: Annotated[int, integer(at_least=0)] = option(
+        key="web.port",
+        default=8082,
+        description="Port to listen on; 0 takes a free one.",
+        since="0.2",
+    )

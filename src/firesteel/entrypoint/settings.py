@@ -1,0 +1,19 @@
+"""Settings that the one who starts a process hands to it: as arguments, secrets would be there for all to see (S27)."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from firesteel.errors import FiresteelError
+
+
+def settings_from_stdin() -> dict[str, str]:
+    """The settings from standard input. Without them, as when the starting process died, this would be another cluster."""
+    try:
+        found = json.loads(sys.stdin.read())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise FiresteelError("no settings on standard input: the process that started this node is gone")
+    return {str(k): str(v) for k, v in found.items()}
