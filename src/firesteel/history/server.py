@@ -22,6 +22,7 @@ from firesteel.masking import mask_text
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.stores.secrets import NodeKeys
+from firesteel.stores.workers import WorkerStore
 from firesteel.types import JobID
 
 from .archives import ArchivedJobs, Retention
@@ -101,6 +102,7 @@ class HistoryServer:
                 self.directory,
                 blobs,
                 keys,
+                WorkerStore(store),
                 facade=FLINK,
                 job_of_key=_no_job,
                 metrics=self.metrics,
