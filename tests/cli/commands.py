@@ -78,5 +78,6 @@ def started(*args: str) -> subprocess.Popen[str]:
 def overview(
     job_id: str, name: str = "etl", state: str = "RUNNING", start: int = 1_000_000, **more: Any
 ) -> dict[str, Any]:
-    """A line of `/jobs/overview`."""
-    return {"jid": job_id, "name": name, "state": state, "start-time": start, "end-time": -1, "duration": 1000, **more}
+    """A line of `/jobs/list`."""
+    row = {"id": job_id, "name": name, "mode": "batch", "kind": "batch", "status": state, "owner": "", "ended": None}
+    return {**row, "submitted": start, "changed": start, "duration": 1000, "attempt": 1, "restarts": 0, **more}

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import Command, overview, started
 from tests.client.fake_cluster import FakeCluster, Fault, Node, Stream, details, event, serving, snapshot, state
-from tests.rest.desk import Desk
+from tests.rest.desk import ADMIN, Desk
 from tests.rest.native_people import ALICE, EYE, ONE, TWO, graph, put
 
 from firesteel.cli import exit_codes
 from firesteel.failure import Failure, FailureKind
+from firesteel.jobgraph.model import JobGraph
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.status import JobStatus
@@ -57,10 +58,25 @@ def test_list_shows_what_is_asked_for(
 
 def test_list_has_the_columns(command: Command, some_jobs: Desk, rest: Node) -> None:
     said = command("list", "-a", "-m", rest.address)
-    assert said.out.splitlines()[0].split() == ["job", "name", "mode", "status", "started", "took"]
+    assert said.out.splitlines()[0].split() == ["job", "name", "kind", "status", "started", "took"]
     assert said.rows[2] == [THREE, "third", "batch", "FINISHED", "1970-01-01", "00:16:40", "16", "min", "40", "s"]
     [job] = [j for j in command("list", "-a", "--json", "-m", rest.address).json if j["job_id"] == THREE]
     assert (job["status"], job["mode"], job["started_at"], job["ended_at"]) == ("FINISHED", "batch", 1000.0, 2000.0)
+
+
+def test_script_is_called_one_everywhere_but_for_flink(command: Command, desk: Desk, rest: Node) -> None:
+    vertex = {"kind": "script", "name": "s", "file": "/x.py"}
+    script = JobGraph.model_validate({"name": "nightly", "vertices": [vertex]})
+    put(desk, ONE, job=script)
+    put(desk, TWO, job=script, status=JobStatus.FINISHED, ended_at=2000.0)
+    put(desk, THREE, name="pipeline")
+    at = ("-m", rest.address)
+    assert [row[2] for row in command("list", "-a", *at).rows] == ["script", "script", "batch"]
+    assert [row[2] for row in command("history", *at).rows] == ["script"]
+    assert command("status", ONE, *at).out.startswith("nightly RUNNING script job")
+    assert command("status", THREE, *at).out.startswith("pipeline RUNNING batch job")
+    flink = desk.client(ADMIN).get("/jobs/overview").json()["jobs"]
+    assert {(j["jobType"], "kind" in j) for j in flink} == {("BATCH", False)}
 
 
 def test_empty_list_says_so(command: Command, rest: Node) -> None:
@@ -70,7 +86,7 @@ def test_empty_list_says_so(command: Command, rest: Node) -> None:
 
 
 def test_names_of_others_do_nothing_to_a_terminal(command: Command, fake: FakeCluster, node: Node) -> None:
-    fake.answers["/jobs/overview"] = {"jobs": [overview(ONE, "\x1b]0;owned\x07[red]x[/red]")]}
+    fake.answers["/jobs/list"] = {"jobs": [overview(ONE, "\x1b]0;owned\x07[red]x[/red]")]}
     out = command("list", "-m", node.address).out
     assert "\x1b" not in out
     assert "\x07" not in out
@@ -129,20 +145,20 @@ def test_not_allowed(command: Command, desk: Desk) -> None:
 
 
 def test_not_known(command: Command, fake: FakeCluster, node: Node) -> None:
-    fake.faults.append(Fault("/jobs/overview", "answer", status=401, body=b'{"errors": ["who are you?"]}'))
+    fake.faults.append(Fault("/jobs/list", "answer", status=401, body=b'{"errors": ["who are you?"]}'))
     said = command("list", "-m", node.address)
     assert said.code == exit_codes.DENIED
     assert "the cluster says: who are you?" in said.err
 
 
 def test_token_is_shown_to_the_cluster(command: Command, fake: FakeCluster, node: Node) -> None:
-    fake.answers["/jobs/overview"] = {"jobs": []}
+    fake.answers["/jobs/list"] = {"jobs": []}
     command("list", "-m", node.address.removeprefix("http://"), "-Dclient.token=fst_x")
     assert fake.seen[0].headers["authorization"] == "Bearer fst_x"
 
 
 def test_something_else_answers(command: Command, fake: FakeCluster, node: Node) -> None:
-    fake.answers["/jobs/overview"] = {"hello": "world"}
+    fake.answers["/jobs/list"] = {"hello": "world"}
     said = command("list", "-m", node.address)
     assert said.code == exit_codes.FAILED
     assert "is there a Firesteel node at this address?" in said.err
@@ -375,7 +391,7 @@ def test_broken_pipe_is_quiet(
     command: Command, fake: FakeCluster, node: Node, flags: list[str], lines_read: int
 ) -> None:
     count = 2000 if lines_read else 1
-    fake.answers["/jobs/overview"] = {"jobs": [overview(f"{n:032x}") for n in range(count)]}
+    fake.answers["/jobs/list"] = {"jobs": [overview(f"{n:032x}") for n in range(count)]}
     child = started("list", "-a", "-m", node.address, *flags)
     assert child.stdout is not None
     assert child.stderr is not None

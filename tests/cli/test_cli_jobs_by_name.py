@@ -28,7 +28,7 @@ def jobs(fake: FakeCluster) -> FakeCluster:
     fake.add(A, name="etl", status="FINISHED")
     fake.add(B, name="etl", status="FAILED", failure=FAILURE)
     fake.add(C, name="clicks", status="CANCELED")
-    fake.answers["/jobs/overview"] = {
+    fake.answers["/jobs/list"] = {
         "jobs": [
             overview(A, "etl", "FINISHED", start=1_000_000),
             overview(B, "etl", "FAILED", start=2_000_000),
@@ -104,7 +104,7 @@ def test_newest_of_several_jobs_of_a_name_is_taken_and_named(command: Command, j
 
 
 def test_name_that_begins_the_id_of_another_job_is_not_guessed(command: Command, jobs: FakeCluster, node: Node) -> None:
-    jobs.answers["/jobs/overview"]["jobs"].append(overview(A, "fee", "FINISHED"))
+    jobs.answers["/jobs/list"]["jobs"].append(overview(A, "fee", "FINISHED"))
     answer = command("cancel", "fee", "-m", node.address)
     assert answer.code == exit_codes.FAILED
     assert f"'fee' is the name of job {A} and the beginning of {C}" in answer.err
@@ -197,7 +197,7 @@ def test_refused_connection_fails_within_seconds_and_names_what_was_tried(comman
 def test_cluster_that_has_answered_before_is_waited_for_longer(command: Command, fake: FakeCluster, node: Node) -> None:
     """A node that is restarted refuses connections too; whoever was talking to it goes on."""
     fake.add(A, status="RUNNING")
-    fake.answers["/jobs/overview"] = {"jobs": [overview(A)]}
+    fake.answers["/jobs/list"] = {"jobs": [overview(A)]}
     fake.faults += [Fault("/overview", "answer", status=503)]
     answer = command("list", "-m", node.address, "-Dclient.connect-timeout=1 ms")
     assert answer.code == 0, answer.err
@@ -205,7 +205,7 @@ def test_cluster_that_has_answered_before_is_waited_for_longer(command: Command,
 
 def test_token_errors_name_the_variable(command: Command, fake: FakeCluster, node: Node) -> None:
     def refuse() -> None:
-        fake.faults.append(Fault("/jobs/overview", "answer", status=401, body=b'{"errors": ["Send a header."]}'))
+        fake.faults.append(Fault("/jobs/list", "answer", status=401, body=b'{"errors": ["Send a header."]}'))
 
     refuse()
     without = command("list", "-m", node.address)

@@ -59,7 +59,7 @@ def test_rows_of_an_output_in_a_pipe_are_whole(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_output_is_chosen_by_one_option_everywhere(command: Command, fake: FakeCluster, node: Node) -> None:
-    fake.answers["/jobs/overview"] = {"jobs": [overview(JOB)]}
+    fake.answers["/jobs/list"] = {"jobs": [overview(JOB)]}
     there = ["-m", node.address]
     assert command("list", "--output", "json", *there).json == command("list", "--json", *there).json
     wide = command("list", "--output", "wide", *there)
@@ -72,7 +72,7 @@ def test_output_is_chosen_by_one_option_everywhere(command: Command, fake: FakeC
 def test_wide_output_is_whole_on_a_terminal_too(
     command: Command, fake: FakeCluster, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake.answers["/jobs/overview"] = {"jobs": [overview(JOB, LONG)]}
+    fake.answers["/jobs/list"] = {"jobs": [overview(JOB, LONG)]}
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert JOB not in command("list", "-m", node.address).out
     wide = command("list", "--output", "wide", "-m", node.address).out

@@ -186,7 +186,7 @@ def test_nobody_answers_in_time(twin: Twin, dead: str) -> None:
 
 def test_last_words_of_a_node_are_in_the_error(twin: Twin, fake: FakeCluster, node: Node) -> None:
     words = b'{"errors": ["the disk of the store is full"]}'
-    fake.faults.append(Fault("/jobs/overview", "answer", 503, {"retry-after": "3600"}, words))
+    fake.faults.append(Fault("/jobs/list", "answer", 503, {"retry-after": "3600"}, words))
     with pytest.raises(ClusterUnreachableError, match="the disk of the store is full"):
         twin(twin.client(node.address).jobs())  # without waiting: it would be in vain
 
@@ -281,15 +281,27 @@ def test_jobs_and_history(twin: Twin, fake: FakeCluster, node: Node) -> None:
         "last-modification": 1750,
         "tasks": {"total": 2},
     }
-    fake.answers["/jobs/overview"] = {"jobs": [row, {**row, "end-time": 2500, "state": "FINISHED"}]}
-    fake.answers["/history"] = {"jobs": [row], "next": 1499}
+    line: dict[str, object] = {
+        "id": "0" * 32,
+        "name": "orders",
+        "mode": "streaming",
+        "kind": "streaming",
+        "status": "RUNNING",
+    }
+    line |= {"submitted": 1500, "changed": 1750, "ended": None, "duration": 250}
+    script = {"mode": "batch", "kind": "script", "ended": 2500, "status": "FINISHED"}
+    fake.answers["/jobs/list"] = {"jobs": [line, {**line, **script}]}
+    fake.answers["/history"] = {"jobs": [row, {**row, "jobType": "BATCH", "kind": "script"}], "next": 1499}
     client = twin.client(node.address)
     running, ended = twin(client.jobs())
     assert (running.job_id, running.mode, running.status) == ("0" * 32, "streaming", JobStatus.RUNNING)
     assert (running.started_at, running.ended_at, running.duration, running.changed_at) == (1.5, None, 0.25, 1.75)
-    assert ended.ended_at == 2.5
+    assert (ended.ended_at, running.kind, ended.kind) == (2.5, "streaming", "script")
     page = twin(client.history(limit=7, before=1600))
-    assert (page.next, len(page.jobs)) == (1499, 1)
+    assert (page.next, [j.kind for j in page.jobs]) == (1499, ["streaming", "script"])
+    first = page.jobs[0]
+    assert (first.job_id, first.status, first.started_at) == ("0" * 32, JobStatus.RUNNING, 1.5)
+    assert (first.ended_at, first.duration, first.changed_at) == (None, 0.25, 1.75)
     assert fake.asked("GET", "/history")[0].query == "limit=7&before=1600"
 
 
@@ -343,13 +355,13 @@ def test_the_cluster_itself(twin: Twin, fake: FakeCluster, node: Node) -> None:
 def test_answer_of_something_that_is_no_node_is_a_plain_error(
     twin: Twin, fake: FakeCluster, node: Node, answer: object
 ) -> None:
-    fake.answers["/jobs/overview"] = answer
+    fake.answers["/jobs/list"] = answer
     with pytest.raises(ClusterError, match="Firesteel node"):
         twin(twin.client(node.address).jobs())
 
 
 def test_answer_that_is_no_json(twin: Twin, fake: FakeCluster, node: Node) -> None:
-    fake.faults.append(Fault("/overview", "answer", 200, body=b"<html>"))
+    fake.faults.append(Fault("/jobs/list", "answer", 200, body=b"<html>"))
     with pytest.raises(ClusterError, match="not JSON"):
         twin(twin.client(node.address).jobs())
 

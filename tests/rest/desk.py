@@ -105,6 +105,7 @@ class FakeGateway:
                 job["owner"],
                 job["mode"],
                 len(job["vertices"]),
+                job["kind"],
             )
             for job_id, job in self.jobs.items()
         ]

@@ -27,7 +27,8 @@ def test_rows_of_jobs_name_their_owners_and_show_nobody_elses(desk: Desk) -> Non
     put(desk, TWO, owner="bob")
     (row,) = desk.client(ALICE).get("/jobs/list").json()["jobs"]
     assert (row["id"], row["owner"], row["ended"]) == (ONE, "alice", None)
-    assert set(row) == {"id", "name", "mode", "status", "owner", "submitted", "changed", "ended", "attempt", "restarts"}
+    times = {"submitted", "changed", "ended", "duration"}
+    assert set(row) == {"id", "name", "mode", "kind", "status", "owner", "attempt", "restarts", *times}
     assert [r["id"] for r in desk.client(BOB).get("/v1/jobs/list").json()["jobs"]] == [TWO]
     assert {r["owner"] for r in desk.client(ADMIN).get("/jobs/list").json()["jobs"]} == {"alice", "bob"}
 

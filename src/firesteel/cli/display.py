@@ -217,8 +217,8 @@ class TextDisplay:
 
     def accepted(self) -> None:
         """The job exists from here on."""
-        mode = "script" if self._graph.script else self._graph.mode.value
-        self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {mode} job {self._job_id}", soft_wrap=True)
+        kind = self._graph.job_kind
+        self._console.print(f"[bold]{_plain(self._graph.name)}[/bold]  {kind} job {self._job_id}", soft_wrap=True)
 
     def event(self, event: JobEvent) -> None:
         if event.status is not None:

@@ -70,7 +70,8 @@ def _engine(details: Mapping[str, Any], engines: Sequence[EngineInfo]) -> Engine
 
 def _show(out: Console, details: Mapping[str, Any], lineage: Mapping[str, Any], engine: EngineInfo | None) -> None:
     now = status_of(details.get("status"))
-    out.print(plain(details.get("name", ""), "bold"), status_text(now), plain(f"{details.get('mode', 'batch')} job"))
+    kind = details.get("kind") or details.get("mode") or "batch"
+    out.print(plain(details.get("name", ""), "bold"), status_text(now), plain(f"{kind} job"))
     print_facts(out, _facts(details, engine))
     if details.get("vertices"):
         out.print()

@@ -70,13 +70,13 @@ def job_table(jobs: Iterable[JobSummary], width: int) -> Table:
     """A table of jobs. On a terminal too narrow for whole ids it has their first digits, which commands accept too."""
     digits = 32 if width >= _WIDTH_OF_JOBS else 8
     table = new_table(
-        "job", "name", "mode", "status", "started", "took", right=["took"], whole=["job", "mode", "status", "took"]
+        "job", "name", "kind", "status", "started", "took", right=["took"], whole=["job", "kind", "status", "took"]
     )
     for job in jobs:
         table.add_row(
             job.job_id[:digits],
             plain(job.name),
-            plain(job.mode),
+            plain(job.kind),
             status_text(job.status),
             moment(job.started_at),
             span(job.duration),

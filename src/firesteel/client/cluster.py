@@ -182,7 +182,7 @@ class AsyncClusterClient:
 
     async def jobs(self) -> tuple[JobSummary, ...]:
         """All jobs that the caller may see, running and ended."""
-        return JobSummary.all_of(await self._caller.json(get("/jobs/overview")))
+        return JobSummary.all_of(await self._caller.json(get("/jobs/list")))
 
     async def history(self, limit: int = 100, before: int | None = None) -> HistoryPage:
         """Ended jobs, newest first, a page at a time; `before` is the `next` of the page before."""

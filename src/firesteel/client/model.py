@@ -87,19 +87,41 @@ class JobSummary:
     duration: float
     changed_at: float
     """When it entered its current state."""
+    kind: str = ""
+    """What it is to users: its mode, or `script` or `interactive`."""
 
     @staticmethod
     def of(row: Answer) -> JobSummary:
+        """From a row of the list of jobs."""
+        mode = str(row.get("mode") or "batch")
+        ended = row.get("ended")
+        return JobSummary(
+            job_id=JobID(row.text("id")),
+            name=row.text("name"),
+            status=status_of(row.get("status")),
+            mode=mode,
+            started_at=row.number("submitted") / 1000,
+            ended_at=None if ended is None else row.number("ended") / 1000,
+            duration=row.number("duration", 0) / 1000,
+            changed_at=row.number("changed", row.number("submitted")) / 1000,
+            kind=str(row.get("kind") or mode),
+        )
+
+    @staticmethod
+    def of_history(row: Answer) -> JobSummary:
+        """From a row of the history, which has Flink's names."""
+        mode = str(row.get("jobType") or "batch").lower()
         ended = row.number("end-time", -1)
         return JobSummary(
             job_id=JobID(row.text("jid")),
             name=row.text("name"),
             status=status_of(row.get("state")),
-            mode=str(row.get("jobType") or "batch").lower(),
+            mode=mode,
             started_at=row.number("start-time") / 1000,
             ended_at=ended / 1000 if ended >= 0 else None,
             duration=row.number("duration", 0) / 1000,
             changed_at=row.number("last-modification", row.number("start-time")) / 1000,
+            kind=str(row.get("kind") or mode),
         )
 
     @staticmethod
@@ -119,8 +141,10 @@ class HistoryPage:
 
     @staticmethod
     def of(data: object) -> HistoryPage:
-        following = Answer(data, "the history").get("next")
-        return HistoryPage(JobSummary.all_of(data), None if following is None else int(following))
+        answer = Answer(data, "the history")
+        jobs = tuple(JobSummary.of_history(row) for row in answer.objects("jobs", "a job in the history"))
+        following = answer.get("next")
+        return HistoryPage(jobs, None if following is None else int(following))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class JobOverview:
     owner: str = ""
     mode: str = "batch"
     vertices: int = 0
+    kind: str = "batch"
+    """The mode, or `script` or `interactive`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ def live_row(runner: JobManagerRunner) -> JobOverview:
         submission.owner,
         graph.mode.value,
         len(graph.vertices),
+        graph.job_kind,
     )
 
 
@@ -71,4 +72,5 @@ def _ended(r: JobResult) -> JobOverview:
         r.owner,
         r.mode,
         r.vertices,
+        r.kind or r.mode,
     )

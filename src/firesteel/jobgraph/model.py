@@ -318,6 +318,11 @@ class JobGraph(Model):
         """Whether it is not a DAG: only the program, or the user of the session, knows what runs."""
         return isinstance(self.vertices[0], Script | Interactive)
 
+    @property
+    def job_kind(self) -> str:
+        """What users call the job: `script` or `interactive` for a program, which has no mode to speak of, else its mode."""
+        return self.vertices[0].kind if self.is_program else self.mode.value
+
     def topological(self) -> tuple[AnyVertex, ...]:
         """Vertices in an order in which inputs come first; file order among equals. Assumes a valid (acyclic) graph."""
         done: dict[str, AnyVertex] = {}

@@ -226,6 +226,7 @@ class JobManagerRunner:
             stopped=state.stopped,
             owner=self.submission.owner,
             mode=self.submission.graph.mode.value,
+            kind=self.submission.graph.job_kind,
             vertices=len(self.submission.graph.vertices),
             resumes=self.submission.resumes,
         )

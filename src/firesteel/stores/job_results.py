@@ -59,6 +59,8 @@ class JobResult:
     """The id of the job that this one resumed."""
     files: tuple[str, ...] = ()
     """Keys of the uploads that a job which resumes this one needs."""
+    kind: str = ""
+    """What users call the job: its mode, or `script` or `interactive`; empty in records of earlier versions."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
@@ -241,4 +243,5 @@ def _lighter(result: JobResult) -> JobResult:
         failure=failure,
         owner=sys.intern(result.owner),
         mode=sys.intern(result.mode),
+        kind=sys.intern(result.kind),
     )

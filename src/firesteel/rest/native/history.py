@@ -23,8 +23,15 @@ router = APIRouter(tags=["jobs"])
 MOST_ROWS = 1000
 
 
+class EndedJobRow(OverviewRow):
+    """A line of `/jobs/overview`, with what Flink has no word for."""
+
+    kind: str
+    """The mode, or `script` or `interactive`."""
+
+
 class EndedJobsPage(TypedDict):
-    jobs: list[OverviewRow]
+    jobs: list[EndedJobRow]
     next: int | None
     """`before` of the next page; null on the last one."""
 
@@ -49,7 +56,7 @@ async def show_history(
     ended = await context.gateway.list_ended()
     rows, follows = await asyncio.to_thread(page, ended, limit, before, wishes(caller.sees, search, state))
     now = time.time()
-    content: EndedJobsPage = {"jobs": [render_row(j, now) for j in rows], "next": follows}
+    content: EndedJobsPage = {"jobs": [{**render_row(j, now), "kind": j.kind} for j in rows], "next": follows}
     return answer(content)
 
 
