@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -314,6 +315,7 @@ def test_no_engine_is_a_code_of_its_own_with_the_log(tmp_path: Path) -> None:
         assert code == exit_codes.ENGINE, err
         assert "the Spark engine ended while it was starting" in out
         assert "no.such.Serializer" in out
+        assert re.search(r"FAILED in .* s with starting the cluster\)", out)
 
 
 @pytest.mark.slow

@@ -29,6 +29,19 @@ def shown(capsys: pytest.CaptureFixture[str], *events: dict[str, Any], failure: 
     return capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("starting", "told"), [(0.0, "FINISHED in 3.1 s\n"), (24.9, "(28.0 s with starting the cluster)\n")]
+)
+def test_time_that_the_start_of_the_cluster_took_is_told(
+    capsys: pytest.CaptureFixture[str], starting: float, told: str
+) -> None:
+    result = JobResult(JOB, "s", JobStatus.FINISHED, None, 1.0, 4.1, duration=3.1, attempts=1, restarts=0)
+    with TextDisplay(GRAPH, JOB, starting=starting) as display:
+        pass
+    display.summary(result, {})
+    assert capsys.readouterr().out.endswith(told)
+
+
 def status(status: JobStatus) -> dict[str, Any]:
     return {"type": "state", "status": status.value, "failure": FAILURE.to_json()}
 

@@ -51,7 +51,10 @@ def watch(
     before = _ended_before(job) if repeated else None
     streaming = graph.mode is Mode.STREAMING and graph.script is None
     interrupted = False
-    with interruptible(), make_display(graph, job_id, as_json=as_json, option=cluster.option) as display:
+    with (
+        interruptible(),
+        make_display(graph, job_id, as_json=as_json, option=cluster.option, starting=cluster.starting) as display,
+    ):
 
         def accept() -> None:
             submit(SILENCE_SECONDS if shutdown_on_exit else None)

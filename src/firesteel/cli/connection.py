@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class Connection:
     client: ClusterClient
     local: bool
     """The cluster runs on this machine, under this user: it sees the same files."""
+    starting: float = 0.0
+    """The seconds that this command spent on starting the cluster; 0 when it was there."""
 
     def job(self, text: str) -> JobClient:
         """Find the job whose id begins with `text`, or whose name it is. Of several, take the newest and say so."""
@@ -124,6 +127,7 @@ def open_connection(given: Given, *, as_it_is: bool = False) -> Iterator[Connect
         as_it_is: One that runs will do whatever its settings are: they matter to commands that run something.
     """
     given = effective(given)
+    began = time.monotonic()
     factory = ClusterClientServiceLoader().factory_for(given.configuration)
     descriptor = factory.descriptor(given)
     cluster_id = None if factory.deploys_sessions and not as_it_is else factory.cluster_id(given.configuration)
@@ -133,8 +137,9 @@ def open_connection(given: Given, *, as_it_is: bool = False) -> Iterator[Connect
         provider = descriptor.deploy_session(ClusterSpecification.of(given.configuration))
     else:
         raise ClusterUnreachableError(absence(given))
+    starting = time.monotonic() - began if provider.anew else 0.0
     with provider.connect() as client:
-        yield Connection(given, client, provider.shares_files)
+        yield Connection(given, client, provider.shares_files, starting)
 
 
 def absence(given: Given) -> str:

@@ -67,9 +67,9 @@ class Display(Protocol):
         ...
 
 
-def make_display(graph: JobGraph, job_id: str, *, as_json: bool, option: str = "") -> Display:
-    """`option` is what the suggested commands need to reach the cluster."""
-    return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id, option))
+def make_display(graph: JobGraph, job_id: str, *, as_json: bool, option: str = "", starting: float = 0.0) -> Display:
+    """`option` is what the suggested commands need to reach the cluster; `starting`, how long it took to start it."""
+    return Quiet(JsonDisplay(job_id) if as_json else TextDisplay(graph, job_id, option, starting=starting))
 
 
 class Quiet:
@@ -188,8 +188,9 @@ class _Console(Console):
 class TextDisplay:
     """A live table on a terminal; on anything else one line per event."""
 
-    def __init__(self, graph: JobGraph, job_id: str, option: str = "") -> None:
+    def __init__(self, graph: JobGraph, job_id: str, option: str = "", *, starting: float = 0.0) -> None:
         self._graph = graph
+        self._starting = starting
         self._option = option
         self._job_id = job_id
         self._console = _Console(highlight=False)
@@ -315,7 +316,9 @@ class TextDisplay:
         style = {JobStatus.FINISHED: "green", JobStatus.FAILED: "red"}.get(result.status, "yellow")
         seconds = result.ended_at - result.submitted_at
         attempts = f" after {result.attempts} attempts" if result.attempts > 1 else ""
-        self._console.print(f"[{style}]{result.status.value}[/{style}] in {seconds:.1f} s{attempts}")
+        # The job begins when it is accepted; to whoever waited, the start of the cluster belongs to it.
+        waited = f" ({seconds + self._starting:.1f} s with starting the cluster)" if self._starting else ""
+        self._console.print(f"[{style}]{result.status.value}[/{style}] in {seconds:.1f} s{attempts}{waited}")
         if result.failure is not None:
             traceback = result.failure.traceback.rstrip()
             # The traceback ends with the message, and the job may have written it to its own output.

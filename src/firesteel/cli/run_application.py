@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -96,10 +97,12 @@ def deploy(
 ) -> int:
     """Deploy an application to the target of the configuration, and watch it unless it is detached."""
     application = ApplicationConfiguration(JobID(application_id), graph, priority)
+    began = time.monotonic()
     provider = ApplicationDeployer().run(given, application)
+    starting = time.monotonic() - began if provider.anew else 0.0
     there = given.with_overrides({**given.overrides, CLUSTER_ID: provider.cluster_id})
     with provider.connect() as client:
-        cluster = Connection(there, client, local=provider.shares_files)
+        cluster = Connection(there, client, local=provider.shares_files, starting=starting)
 
         def submit(heartbeat: float | None = None) -> None:
             client.submit(

@@ -57,6 +57,8 @@ class ClusterClientProvider:
     """Opens a client; the caller closes it."""
     shares_files: bool = False
     """The cluster runs on this machine, under this user: it sees the same files."""
+    anew: bool = False
+    """Whether it was started by the call that returned this."""
     ended: Callable[[float], bool] | None = None
     """Waits so many seconds for the end of the cluster's process; None where that cannot be seen from here."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from firesteel.client.discovery import connect, find_local
 from firesteel.client.errors import ClusterUnreachableError
 from firesteel.config import Configuration
@@ -44,8 +46,9 @@ class LocalClusterDescriptor:
 
     def deploy_session(self, specification: ClusterSpecification) -> ClusterClientProvider:
         """Wake the cluster up, or take the one that is awake with these settings."""
-        awake(self._effective)
-        return self.retrieve(self._effective.configuration.high_availability.cluster_id)
+        started = awake(self._effective)
+        found = self.retrieve(self._effective.configuration.high_availability.cluster_id)
+        return dataclasses.replace(found, anew=started.anew)
 
     def deploy_application(
         self,

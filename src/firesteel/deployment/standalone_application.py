@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from firesteel.client.discovery import connect, find_local
 from firesteel.client.errors import ClusterUnreachableError
 from firesteel.config import Configuration
@@ -55,9 +57,10 @@ class StandaloneApplicationDescriptor:
         cluster_id = name_of(application.application_id)
         effective = of_application(self._effective, cluster_id)
         with one_at_a_time(effective):
-            if find_local(effective.configuration) is None:
+            anew = find_local(effective.configuration) is None
+            if anew:
                 start_node(effective, woken=False, arguments=("--application", application.application_id))
-        return _provider(effective, cluster_id)
+        return dataclasses.replace(_provider(effective, cluster_id), anew=anew)
 
     def kill(self, cluster_id: str) -> None:
         provider = self.retrieve(cluster_id)
