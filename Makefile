@@ -3,6 +3,8 @@
 FIRESTEEL := .venv/bin/firesteel
 DEMO := FIRESTEEL_DATA_DIR=$(CURDIR)/.demo
 JOBS ?= 2
+# Tests start hundreds of Python processes, and pytest rewrites every module with tests: once is enough.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := .venv/bin/python -m pytest -n $(JOBS) --dist loadgroup --durations=30
 # Two suites that share no test and leave none out; CONTRIBUTING.md explains the marks.
 QUICK := not integration and (sample or not slow)

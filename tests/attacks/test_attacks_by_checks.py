@@ -34,6 +34,7 @@ def submit_meanwhile(node: AttackedNode, people: People, graphs: list[dict[str, 
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_manifest_that_is_a_pipe_or_a_giant_keeps_nobody_waiting(
     node: AttackedNode, people: People, tmp_path: Path
 ) -> None:

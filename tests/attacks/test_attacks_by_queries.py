@@ -108,6 +108,7 @@ def test_no_spelling_of_a_command_runs_where_a_query_is_expected(
     assert [p.name for p in target.iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_queries_mean_in_parentheses_what_they_mean_without(session: EngineSession) -> None:
     for query, rows in (

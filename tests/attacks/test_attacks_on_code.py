@@ -273,6 +273,7 @@ def views(job_id: str) -> Iterator[str]:
             yield route.filled(jobid=job_id, vertexid=vertex_id("a"))
 
 
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_read_is_passed_over(poisoned: tuple[AttackedNode, dict[str, str]]) -> None:
     """S17: CVE-2025-54920. Told in the log; the job is still known by its result, and the others are as they were."""
     node, jobs = poisoned

@@ -111,6 +111,7 @@ def test_the_document_is_kept(tmp_path: Path) -> None:
     assert sum(drawn.told.values()) > 600
 
 
+@pytest.mark.slow
 def test_a_document_that_is_not_kept_is_noticed(tmp_path: Path) -> None:
     """Else the above would say nothing."""
     world = FlinkWorld(tmp_path)

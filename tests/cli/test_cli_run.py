@@ -195,6 +195,7 @@ def test_script_gets_its_arguments_and_its_exit_code_is_that_of_the_command(
     assert out.count("the program exited with code 77") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_stream_after_its_batch_and_it_can_be_resumed(firesteel: Firesteel, tmp_path: Path) -> None:
     """So does SIGTERM. Whatever the signals interrupt, each row of the source is there once in the end."""
     child = firesteel("run", str(endless(tmp_path)), "--json")
@@ -217,6 +218,7 @@ def test_ctrl_c_stops_a_stream_after_its_batch_and_it_can_be_resumed(firesteel: 
     assert len(values) > 0
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_leaves_with_the_cancel_durable(firesteel: Firesteel, tmp_path: Path) -> None:
     """A driver that does not listen takes its time to be ended; nobody has to watch that."""
     program = tmp_path / "deaf.py"
@@ -237,6 +239,7 @@ def test_second_ctrl_c_leaves_with_the_cancel_durable(firesteel: Firesteel, tmp_
     assert json.loads(out)["status"] in ("CANCELLING", "CANCELED"), err
 
 
+@pytest.mark.slow
 def test_detached_job_is_listed_followed_and_cancelled(firesteel: Firesteel, tmp_path: Path) -> None:
     code, out, err = finish(firesteel("run", "-d", str(endless(tmp_path)), "--json"))
     assert code == exit_codes.OK, err
@@ -252,6 +255,7 @@ def test_detached_job_is_listed_followed_and_cancelled(firesteel: Firesteel, tmp
     assert code == exit_codes.OK, err  # it is what was asked for
 
 
+@pytest.mark.slow
 def test_attached_client_that_is_killed_leaves_the_job_running(firesteel: Firesteel, tmp_path: Path) -> None:
     child = firesteel("run", str(endless(tmp_path)), "--json")
     job_id = until(child, has_batch)["job_id"]
@@ -263,6 +267,7 @@ def test_attached_client_that_is_killed_leaves_the_job_running(firesteel: Firest
     assert f"Job {job_id} is CANCELED." in out
 
 
+@pytest.mark.slow
 def test_reader_that_has_seen_enough_does_not_end_the_job(firesteel: Firesteel, tmp_path: Path) -> None:
     """`firesteel run … | head -1`: the job goes on to its end, and the exit code tells of it."""
     child = firesteel("run", str(batch(tmp_path)))
@@ -297,6 +302,7 @@ def test_info_shows_graph_schemas_and_plan_without_running(firesteel: Firesteel,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_info_reports_what_spark_objects_to(firesteel: Firesteel, tmp_path: Path) -> None:
     file = batch(tmp_path)
     file.write_text(file.read_text().replace("SELECT value, count(*) AS n", "SELECT value, nope"))

@@ -73,6 +73,7 @@ def test_cluster_that_was_started_on_purpose_does_not_make_way(machine: Machine)
     assert machine.nodes[0].process.alive
 
 
+@pytest.mark.slow
 def test_setting_that_the_command_lacks_is_named_with_the_cure(machine: Machine) -> None:
     """Who has left it out is not told to leave it out."""
     machine.nodes.append(start_node(machine.given(rest__port="0", engine__slots="3"), woken=False))
@@ -88,6 +89,7 @@ def test_spark_settings_of_a_started_cluster_need_not_be_repeated(machine: Machi
     assert machine.awake() == machine.nodes[0]
 
 
+@pytest.mark.slow
 def test_other_store_than_the_cluster_has_is_named(machine: Machine, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     given = machine.given(rest__port="0", high_availability__sql__url=store)

@@ -82,6 +82,7 @@ def test_session_outlives_its_notebook_is_found_by_its_name_and_ends_with_stop(
         assert find_session(client, "notes") is None
 
 
+@pytest.mark.slow
 def test_session_that_nobody_uses_ends_by_itself_and_one_that_is_cancelled_at_once(
     cluster: Cluster, shell: Firesteel
 ) -> None:

@@ -72,6 +72,7 @@ vertices:
     assert made.settings.spark == {"spark.sql.shuffle.partitions": "7", "spark.sql.ansi.enabled": "false"}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_session_setting_restarts_neither_node_nor_engine(firesteel: Firesteel, tmp_path: Path) -> None:
     script = tmp_path / "show.py"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.dispatcher.sim_cluster import Cluster, once
+from tests.support.marks import samples
 
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.errors import JobStateError
@@ -189,7 +190,7 @@ def test_a_savepoint_that_was_disposed_of_is_told_no_more(tmp_path: Path) -> Non
     once(tmp_path, main)
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("keep", samples([True, False]))
 def test_the_clean_up_notes_or_removes_the_checkpoint_as_the_result_says(keep: bool, tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job = cluster.job(1, streaming=True)

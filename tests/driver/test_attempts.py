@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Cluster, graph_of
 from tests.jobmaster.local_attempts import leading, numbers, slow
+from tests.support.marks import samples
 from tests.support.waiting import until
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptSpec, AttemptState
@@ -67,6 +68,7 @@ def test_batch_graph_finishes_with_rows_in_place_and_nothing_else(cluster: Clust
     assert any(o["name"] == "Range" and o["rows"] == 10 for o in operators["sinks"]["o"]["operators"])
 
 
+@pytest.mark.slow
 def test_exact_row_metrics_count_every_vertex(cluster: Cluster, tmp_path: Path) -> None:
     graph = job(
         python("a", "numbers", rows=10),
@@ -90,6 +92,7 @@ def test_python_functions_and_their_modules_reach_the_workers(cluster: Cluster, 
     assert ids(tmp_path / "o") == [0, 2, 4]
 
 
+@pytest.mark.slow
 def test_nothing_is_visible_when_a_later_sink_fails(cluster: Cluster, tmp_path: Path) -> None:
     graph = job(
         python("a", "numbers", rows=3),
@@ -104,13 +107,15 @@ def test_nothing_is_visible_when_a_later_sink_fails(cluster: Cluster, tmp_path: 
 
 @pytest.mark.parametrize(
     ("function", "kind", "message"),
-    [
-        ("fails", FailureKind.USER_CODE, r"ValueError: no good: \['id'\]"),
-        ("missing_function", FailureKind.USER_CODE, "AttributeError: missing_function"),
-        ("not_a_frame", FailureKind.INVALID_PIPELINE, "returned int, not a DataFrame"),
-        ("dies", FailureKind.KILLED, r"killed \(SIGKILL\)"),
-        ("broken_udf", FailureKind.USER_CODE, "ZeroDivisionError"),
-    ],
+    samples(
+        [
+            ("fails", FailureKind.USER_CODE, r"ValueError: no good: \['id'\]"),
+            ("missing_function", FailureKind.USER_CODE, "AttributeError: missing_function"),
+            ("not_a_frame", FailureKind.INVALID_PIPELINE, "returned int, not a DataFrame"),
+            ("dies", FailureKind.KILLED, r"killed \(SIGKILL\)"),
+            ("broken_udf", FailureKind.USER_CODE, "ZeroDivisionError"),
+        ]
+    ),
 )
 def test_failing_user_code_is_told_clearly(
     cluster: Cluster, tmp_path: Path, function: str, kind: FailureKind, message: str
@@ -142,6 +147,7 @@ def test_analysis_error_names_the_vertex_where_it_was_made(cluster: Cluster, tmp
     assert failure.message.startswith("field 'query': [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
 
 
+@pytest.mark.slow
 def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
     graph = job(
         python("a", "numbers"),
@@ -153,6 +159,7 @@ def test_bad_data_is_a_data_error(cluster: Cluster, tmp_path: Path) -> None:
     assert (failure.kind, failure.error_class, failure.vertex) == (FailureKind.DATA, "CAST_INVALID_INPUT", "b")
 
 
+@pytest.mark.slow
 def test_malformed_row_is_told_with_its_file_its_cause_and_its_vertex(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id,name\n1,ada\nx,ben\n")
@@ -175,6 +182,7 @@ def test_malformed_row_is_told_with_its_file_its_cause_and_its_vertex(cluster: C
     assert '"x"' in failure.message
 
 
+@pytest.mark.slow
 def test_output_below_a_file_is_told_as_such(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "afile").write_text("")
     source = {"kind": "source", "name": "nums", "format": "text", "path": str(tmp_path / "afile")}
@@ -198,7 +206,8 @@ def test_restart_strategy_tries_again_and_succeeds(cluster: Cluster, tmp_path: P
     assert ids(tmp_path / "o") == list(range(10))
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.sample), "overwrite"])
 def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
     cluster: Cluster, tmp_path: Path, mode: str
 ) -> None:
@@ -222,6 +231,7 @@ def test_driver_killed_in_the_middle_of_a_write_gives_each_row_once(
     assert not (out / "_firesteel").exists()
 
 
+@pytest.mark.slow
 def test_attempts_after_a_lost_result_find_the_commit_and_add_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """The crash between the commit and the record of the result: the same attempt again, then the next one."""
     out = tmp_path / "out"
@@ -308,19 +318,21 @@ def test_script_output_arguments_and_session(cluster: Cluster, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
-    [
-        ("import sys; sys.exit(3)", FailureKind.EXIT_CODE, "the program exited with code 3"),
-        (
-            "import sys; sys.exit('out of cheese')",
-            FailureKind.EXIT_CODE,
-            "the program exited with code 1: out of cheese",
-        ),
-        ("import nowhere_to_be_found", FailureKind.IMPORT, "No module named 'nowhere_to_be_found'"),
-        ("def f():\n    return {}['key']\nf()", FailureKind.USER_CODE, "KeyError: 'key'"),
-        ("import os; os._exit(9)", FailureKind.EXIT_CODE, "the driver process ended with code 9 and no result"),
-        ("raise MemoryError", FailureKind.OUT_OF_MEMORY, "the driver process ran out of memory"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FailureKind.KILLED, "ended by SIGSEGV"),
-    ],
+    samples(
+        [
+            ("import sys; sys.exit(3)", FailureKind.EXIT_CODE, "the program exited with code 3"),
+            (
+                "import sys; sys.exit('out of cheese')",
+                FailureKind.EXIT_CODE,
+                "the program exited with code 1: out of cheese",
+            ),
+            ("import nowhere_to_be_found", FailureKind.IMPORT, "No module named 'nowhere_to_be_found'"),
+            ("def f():\n    return {}['key']\nf()", FailureKind.USER_CODE, "KeyError: 'key'"),
+            ("import os; os._exit(9)", FailureKind.EXIT_CODE, "the driver process ended with code 9 and no result"),
+            ("raise MemoryError", FailureKind.OUT_OF_MEMORY, "the driver process ran out of memory"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", FailureKind.KILLED, "ended by SIGSEGV"),
+        ]
+    ),
 )
 def test_failing_script_is_told_clearly(
     cluster: Cluster, tmp_path: Path, text: str, kind: FailureKind, message: str
@@ -396,6 +408,7 @@ def test_classic_script_has_a_spark_context_and_its_jvm_goes_with_it(cluster: Cl
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.slow
 def test_streaming_query_resumes_after_its_driver_died(cluster: Cluster, tmp_path: Path) -> None:
     """One query per sink; attempt 2 goes on at the last committed batch, so the file sink has every row once."""
     source = tmp_path / "in"
@@ -467,6 +480,7 @@ def test_relative_paths_of_a_script_start_where_it_was_started(cluster: Cluster,
     assert list((work / "out").glob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_python_data_source_by_its_class(cluster: Cluster, tmp_path: Path) -> None:
     source = {"kind": "source", "name": "s", "format": "job_functions:Countdown", "options": {"from": 4}}
     run = cluster.run_graph(job(source, files("o", "s", tmp_path / "o")))
@@ -474,6 +488,7 @@ def test_python_data_source_by_its_class(cluster: Cluster, tmp_path: Path) -> No
     assert ids(tmp_path / "o") == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_cached_vertex_is_read_anew_by_the_next_job(cluster: Cluster, tmp_path: Path) -> None:
     """Spark's cache belongs to the engine and outlives a session."""
     data = tmp_path / "in"
@@ -497,6 +512,7 @@ def test_cached_vertex_is_read_anew_by_the_next_job(cluster: Cluster, tmp_path: 
         assert run.attempt(1).read_operators()["rows"]["s"] == len(expected)
 
 
+@pytest.mark.slow
 def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"id": 1}')
@@ -509,6 +525,7 @@ def test_streaming_job_refuses_the_output_of_another_query(cluster: Cluster, tmp
     assert ids(tmp_path / "o") == [1]
 
 
+@pytest.mark.slow
 def test_driver_outlives_its_parent_and_the_pool_makes_a_new_one(cluster: Cluster, tmp_path: Path) -> None:
     async def main() -> None:
         pool = DriverPool(log=tmp_path / "pool.log")
@@ -527,6 +544,7 @@ def test_driver_outlives_its_parent_and_the_pool_makes_a_new_one(cluster: Cluste
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_py_files_of_a_connect_script_reach_its_workers(cluster: Cluster, tmp_path: Path) -> None:
     graph = script(
         tmp_path,

@@ -95,6 +95,7 @@ def test_an_archive_that_is_none_is_told(tmp_path: Path) -> None:
         analyse_script(file)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_wheel_runs_on_an_engine_and_its_modules_reach_the_workers(cluster: Cluster, tmp_path: Path) -> None:
     job = (

@@ -50,6 +50,7 @@ def test_dynamic_overwrite_replaces_only_the_partitions_that_get_rows(cluster: C
     assert not (out / "p=0").exists()
 
 
+@pytest.mark.slow
 def test_second_run_without_a_mode_is_refused_and_doubles_nothing(cluster: Cluster, tmp_path: Path) -> None:
     out = tmp_path / "o"
     finished(cluster, python("a", "numbers", rows=3), files("o", "a", out))
@@ -63,6 +64,7 @@ def test_second_run_without_a_mode_is_refused_and_doubles_nothing(cluster: Clust
     assert ids(out) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_error_and_ignore_of_a_table_mean_what_they_mean_to_spark(cluster: Cluster, tmp_path: Path) -> None:
     table = {"kind": "sink", "name": "o", "input": "a", "format": "parquet", "table": "modes_table"}
     table |= {"delivery": "at-least-once"}
@@ -89,6 +91,7 @@ def test_table_of_the_catalogue_is_written_and_read(cluster: Cluster, tmp_path: 
     assert ids(tmp_path / "o") == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_foreach_batch_gets_every_batch_with_its_modules(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for n in range(3):
@@ -115,6 +118,7 @@ def test_foreach_batch_gets_every_batch_with_its_modules(cluster: Cluster, tmp_p
     assert ids(tmp_path / "out") == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_jdbc_asks_for_at_least_once_and_then_works(cluster: Cluster, tmp_path: Path) -> None:
     """Derby comes with Spark: a real database, for the write and for the read."""
     options = {

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.small_disk import small_disk
+from tests.support.marks import samples
 
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.ha.sql.services import SqlHighAvailabilityServices
@@ -104,7 +105,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", samples([signal.SIGTERM, signal.SIGINT]))
 def test_signal_ends_it_well(tmp_path: Path, start: Start, number: signal.Signals) -> None:
     node = start()
     node.until_said("dispatcher of epoch 1 leads")
@@ -197,6 +198,7 @@ def test_node_with_another_store_than_its_data_directory_belongs_to_is_refused(t
     assert "Traceback" not in second.said
 
 
+@pytest.mark.slow
 def test_second_node_waits_and_takes_over_at_once_from_one_that_was_killed(tmp_path: Path, start: Start) -> None:
     """Long before the lease has run out: the dead are told from the silent on one host."""
     lease = "high-availability.lease-duration=300 s"
@@ -228,6 +230,7 @@ def test_second_node_waits_and_takes_over_at_once_from_one_that_was_killed(tmp_p
     assert leadership(database) == (2, "")
 
 
+@pytest.mark.slow
 def test_fatal_error(tmp_path: Path, start: Start) -> None:
     """The database is taken away from under it."""
     node = start("high-availability.lease-duration=1 s")
@@ -244,13 +247,16 @@ def test_fatal_error(tmp_path: Path, start: Start) -> None:
 
 @pytest.mark.parametrize(
     ("definition", "words"),
-    [
-        ("engine.slotss=3", "'engine.slotss': no such option"),
-        ("engine.slots=many", "engine.slots"),
-        ("high-availability.sql.url=mysql://me:hunter2@db/x", "high-availability.sql.url"),
-        ("jobmanager.failure-enrichers=nope", "no failure enricher 'nope' is installed"),
-        ("jobmanager.parallelism-overrides=orders", "is not of the form job-name:N"),
-    ],
+    samples(
+        [
+            ("engine.slotss=3", "'engine.slotss': no such option"),
+            ("engine.slots=many", "engine.slots"),
+            ("high-availability.sql.url=mysql://me:hunter2@db/x", "high-availability.sql.url"),
+            ("jobmanager.failure-enrichers=nope", "no failure enricher 'nope' is installed"),
+            ("jobmanager.parallelism-overrides=orders", "is not of the form job-name:N"),
+        ],
+        quick=3,
+    ),
 )
 def test_bad_configuration(start: Start, definition: str, words: str) -> None:
     node = start(definition)
@@ -303,6 +309,7 @@ def test_database_that_is_damaged(tmp_path: Path, start: Start) -> None:
     assert database.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_file_that_is_no_database(tmp_path: Path, start: Start) -> None:
     database = tmp_path / "data" / "cluster.db"
     database.parent.mkdir()
@@ -312,6 +319,7 @@ def test_file_that_is_no_database(tmp_path: Path, start: Start) -> None:
     assert database.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_database_of_a_newer_version(tmp_path: Path, start: Start) -> None:
     database = tmp_path / "data" / "cluster.db"
     filled(database)
@@ -334,6 +342,7 @@ def bound_by_modes() -> None:
                 os._exit(99)
 
 
+@pytest.mark.slow
 def test_database_without_leave_to_write(tmp_path: Path, start: Start) -> None:
     database = tmp_path / "data" / "cluster.db"
     content = filled(database)
@@ -352,6 +361,7 @@ def fill_up(disk: Path, left: int) -> Path:
     return ballast
 
 
+@pytest.mark.slow
 def test_database_on_a_disk_that_is_full(start: Start) -> None:
     """It says what to do, waits for it and goes on by itself: there may be jobs that run."""
     with small_disk() as disk:
@@ -371,6 +381,7 @@ def test_database_on_a_disk_that_is_full(start: Start) -> None:
             assert node.exit_code() == 0
 
 
+@pytest.mark.slow
 def test_database_on_a_disk_that_is_full_to_the_last_byte(start: Start) -> None:
     with small_disk() as disk:
         if disk is None:
@@ -385,6 +396,7 @@ def test_database_on_a_disk_that_is_full_to_the_last_byte(start: Start) -> None:
             assert database.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_data_directory_that_cannot_be_made(tmp_path: Path, start: Start) -> None:
     (tmp_path / "data").write_text("in the way")
     node = start()

@@ -158,6 +158,7 @@ def test_claims_of_nodes_cannot_be_forged_replayed_or_passed_on_twice(nodes: Nod
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_key_is_worth_nothing_after_its_leadership(nodes: Nodes) -> None:
     """S31: whoever once read the store vouches for nobody any more."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.marks import samples
 
 from firesteel.status import JobStatus
 
@@ -38,12 +39,13 @@ def _check_orders(data: Path, out: Path) -> None:
     assert best == expected.best_customers(data)
 
 
-@pytest.mark.parametrize("suffix", ["yaml", "sql", "py"])
+@pytest.mark.parametrize("suffix", samples(["yaml", "sql", "py"]))
 def test_orders(cluster: Cluster, tmp_path: Path, suffix: str) -> None:
     _finished(cluster.run(EXAMPLES / "orders" / f"pipeline.{suffix}", {"out": str(tmp_path)}))
     _check_orders(EXAMPLES / "orders" / "data", tmp_path)
 
 
+@pytest.mark.slow
 def test_orders_run_again_on_the_same_engine_sees_the_files_of_today(cluster: Cluster, tmp_path: Path) -> None:
     """What a job caches is its own: the cache of an engine is shared by all its sessions and knows nothing of files."""
     data, out = tmp_path / "data", tmp_path / "out"
@@ -56,6 +58,7 @@ def test_orders_run_again_on_the_same_engine_sees_the_files_of_today(cluster: Cl
     _check_orders(data, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap_minutes", [30, 5])
 def test_weblogs(cluster: Cluster, tmp_path: Path, gap_minutes: int) -> None:
     variables = {"out": str(tmp_path), "gap_minutes": str(gap_minutes)}
@@ -67,7 +70,7 @@ def test_weblogs(cluster: Cluster, tmp_path: Path, gap_minutes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "as_of", [None, datetime(2026, 2, 15, tzinfo=UTC), datetime(2026, 1, 1, 7, 12, tzinfo=UTC)], ids=str
+    "as_of", samples([None, datetime(2026, 2, 15, tzinfo=UTC), datetime(2026, 1, 1, 7, 12, tzinfo=UTC)]), ids=str
 )
 def test_cdc(cluster: Cluster, tmp_path: Path, as_of: datetime | None) -> None:
     variables = {"out": str(tmp_path)} | ({"as_of": as_of.strftime("%Y-%m-%dT%H:%M:%SZ")} if as_of else {})

@@ -120,6 +120,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_every_acknowledged_put_survives_kill_9_and_the_lock_goes_with_the_process(tmp_path: Path) -> None:
     arguments = [str(tmp_path), "2 s", str(ROOT), str(EXAMPLE)]
     child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE, text=True)

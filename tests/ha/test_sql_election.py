@@ -25,6 +25,7 @@ async def node(directory: Path, *, lease: float) -> AsyncIterator[SqlHighAvailab
         await services.close()
 
 
+@pytest.mark.slow
 def test_leader_that_cannot_renew_is_revoked_before_its_lease_ends(tmp_path: Path) -> None:
     """Also while a renewal hangs: the database is locked for longer than the lease."""
 

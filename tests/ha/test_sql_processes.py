@@ -125,6 +125,7 @@ def test_leader_whose_process_is_gone_from_this_host_is_replaced_at_once(databas
     asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_leader_that_was_stopped_past_its_lease_is_revoked_and_refused_when_it_goes_on(database: Path) -> None:
     with child("lead", database, lease=4.0) as old:
         assert old.line() == "granted 1"

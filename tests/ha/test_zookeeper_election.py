@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.ha.zookeeper_nodes import ZooKeeperCluster
+from tests.support.marks import samples
 from tests.support.tcp_proxy import TO_SERVER
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperServer
@@ -167,7 +168,7 @@ def test_many_connections_that_break_change_nothing_and_leave_nothing(cluster: Z
     on(cluster, test)
 
 
-@pytest.mark.parametrize("how", ["cut", "freeze", "one way"])
+@pytest.mark.parametrize("how", samples(["cut", "freeze", "one way"]))
 def test_leader_that_is_cut_off_stops_before_the_next_one_begins(cluster: ZooKeeperCluster, how: str) -> None:
     async def test(cluster: ZooKeeperCluster) -> None:
         one, other = await cluster.open(lease=SHORT_LEASE), await cluster.open(lease=SHORT_LEASE)
@@ -435,6 +436,7 @@ def child(what: str, cluster: ZooKeeperCluster, lease: float, where: str = "") -
         made.process.communicate()
 
 
+@pytest.mark.slow
 def test_process_that_was_stopped_past_its_lease_is_refused_when_it_goes_on(cluster: ZooKeeperCluster) -> None:
     async def test(cluster: ZooKeeperCluster) -> None:
         with child("lead", cluster, SHORT_LEASE) as old:
@@ -452,6 +454,7 @@ def test_process_that_was_stopped_past_its_lease_is_refused_when_it_goes_on(clus
     on(cluster, test)
 
 
+@pytest.mark.slow
 def test_killed_process_of_another_host_is_replaced_once_its_session_is_over(cluster: ZooKeeperCluster) -> None:
     async def test(cluster: ZooKeeperCluster) -> None:
         with child("lead", cluster, SHORT_LEASE, "elsewhere") as old:

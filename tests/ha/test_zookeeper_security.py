@@ -274,6 +274,7 @@ def test_tls_connection_that_is_broken_gives_nothing_that_is_encrypted(authority
             assert said.startswith(heard)
 
 
+@pytest.mark.slow
 def test_tls_server_that_is_not_who_it_should_be_is_not_talked_to(
     tls_server: str, authority: Authority, tmp_path: Path
 ) -> None:

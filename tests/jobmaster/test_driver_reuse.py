@@ -99,6 +99,7 @@ def test_driver_goes_on_to_the_next_attempt(cluster: Cluster, tmp_path: Path, mo
     with_leader(cluster, tmp_path, monkeypatch, test)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_failed_or_cancelled_driver_is_not_kept(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +118,7 @@ def test_failed_or_cancelled_driver_is_not_kept(
     with_leader(cluster, tmp_path, monkeypatch, test)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_driver_that_went_on_is_not_ended_for_the_attempt_before(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +140,7 @@ def test_driver_that_went_on_is_not_ended_for_the_attempt_before(
     with_leader(cluster, tmp_path, monkeypatch, test)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_next_leader_notices_that_an_adopted_driver_is_done(cluster: Cluster, tmp_path: Path) -> None:
     """The driver of another node's zygote rings, and goes on to wait for an attempt; its process does not end."""
@@ -159,6 +162,7 @@ def test_next_leader_notices_that_an_adopted_driver_is_done(cluster: Cluster, tm
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_drivers_that_wait_end_with_their_zygote(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +178,7 @@ def test_drivers_that_wait_end_with_their_zygote(
     assert kept[0].wait(20)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_task_is_given_to_another_when_the_one_that_waited_was_killed(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

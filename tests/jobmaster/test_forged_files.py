@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.jobmaster.local_attempts import dead, fake_engine, leading, locked, numbers, prepared, taken
 from tests.support.guards import call, certain
+from tests.support.marks import samples
 from tests.support.sleeper import sleeper
 
 from firesteel.attempts.attempt import AttemptDirectory, AttemptState, EventTail
@@ -38,7 +39,7 @@ def of(pid: int) -> ProcessIdentity:
     return process
 
 
-@pytest.mark.parametrize("asked", ["cancel", "fence", "stop"])
+@pytest.mark.parametrize("asked", samples(["cancel", "fence", "stop"]))
 def test_stranger_that_the_file_of_a_driver_names_gets_no_signal(
     configuration: Configuration, tmp_path: Path, asked: str
 ) -> None:

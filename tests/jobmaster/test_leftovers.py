@@ -40,6 +40,7 @@ def _is_of(attempt: SparkIds, tags: list[str]) -> bool:
     return any(attempt.session_id in tag for tag in tags)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("killed", [False, True], ids=["cancelled", "its driver killed"])
 def test_nothing_runs_on_after_a_cancel_at_any_moment(cluster: Cluster, tmp_path: Path, killed: bool) -> None:

@@ -27,6 +27,7 @@ from tests.jobmaster.local_attempts import (
     until,
 )
 from tests.support.guards import certain
+from tests.support.marks import samples
 
 from firesteel.attempts.attempt import AttemptState
 from firesteel.failure import FailureKind
@@ -86,6 +87,7 @@ def test_next_leader_adopts_a_running_driver(cluster: Cluster, tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_driver_that_finished_while_nobody_watched(cluster: Cluster, tmp_path: Path) -> None:
     async def main() -> None:
@@ -109,7 +111,7 @@ def test_driver_that_finished_while_nobody_watched(cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("adopted", [False, True])
+@pytest.mark.parametrize("adopted", samples([False, True]))
 def test_killed_driver_fails_and_its_work_on_spark_ends_first(cluster: Cluster, tmp_path: Path, adopted: bool) -> None:
     async def main() -> None:
         engine = cluster.engine()
@@ -162,6 +164,7 @@ def test_cancel_of_a_stream_is_over_in_time(cluster: Cluster, tmp_path: Path) ->
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_cancel_of_a_driver_that_does_not_listen(cluster: Cluster, tmp_path: Path) -> None:
     """The grace passes, the driver is killed, its session released: all within ten seconds."""
@@ -184,6 +187,7 @@ def test_cancel_of_a_driver_that_does_not_listen(cluster: Cluster, tmp_path: Pat
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_stopped_stream_ends_after_its_batch_with_each_row_once(cluster: Cluster, tmp_path: Path) -> None:
     async def main() -> None:
@@ -203,6 +207,7 @@ def test_stopped_stream_ends_after_its_batch_with_each_row_once(cluster: Cluster
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_stop_lets_the_batch_in_flight_finish(cluster: Cluster, tmp_path: Path) -> None:
     """Batches of a second: the one that is under way is committed, and no other."""

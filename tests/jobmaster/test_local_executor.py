@@ -101,6 +101,7 @@ def test_fence_of_an_attempt_that_never_began_spends_its_id(configuration: Confi
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_fence_says_when_the_engine_does_not_answer(cluster: Cluster, tmp_path: Path) -> None:
     """As long as the session may run, the attempt has no result; when the engine is gone, it has."""
 
@@ -127,6 +128,7 @@ def test_fence_says_when_the_engine_does_not_answer(cluster: Cluster, tmp_path: 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_fence_does_not_trust_a_failed_driver_to_have_released_its_session(cluster: Cluster, tmp_path: Path) -> None:
     """It failed because its engine did not answer: its session may run again when the engine does."""
     failed = AttemptResult(AttemptState.FAILED, Failure(FailureKind.ENGINE_LOST, "no answer"), 1.0)
@@ -205,6 +207,7 @@ def test_attempt_that_is_held_and_not_let_go_cannot_be_fenced(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_checkpoint_waits_for_the_batch_in_flight(configuration: Configuration, tmp_path: Path) -> None:
     async def main() -> None:
         async with leading(configuration, tmp_path / "jobs") as leader:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.support.marks import samples
 
 from firesteel.engines.record import EngineSpec
 from firesteel.resourcemanager.core import Decision, Grant, Limits, StartEngine, StopEngine, apply, plan
@@ -169,7 +170,7 @@ def world(seed: int) -> World:
     return made
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", samples(range(8), quick=2))
 def test_what_must_always_hold_does(seed: int) -> None:
     walk = world(seed)
     for _ in range(1000):
@@ -190,7 +191,7 @@ def test_what_must_always_hold_does(seed: int) -> None:
     assert (walk.state.waiting, walk.running) == (0, {})
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", samples(range(8), quick=2))
 def test_nobody_starves_while_others_keep_coming(seed: int) -> None:
     """Requests of equal priority come faster than they can be served; no wait is longer than the queue explains."""
     walk = world(seed)

@@ -164,13 +164,13 @@ class TestAttacksOnUploads:
     )
     def test_a_name_is_never_a_path(self, desk: Desk, tmp_path: Path, name: str) -> None:
         """S5, S11"""
-        before = _tree(tmp_path.parent)
+        before = _tree(tmp_path), set(tmp_path.parent.iterdir())
         head = f'--b\r\nContent-Disposition: form-data; name="f"; filename="{name}"\r\n\r\n'.encode()
         headers = {"content-type": "multipart/form-data; boundary=b"}
         answer = desk.client(ALICE).post("/jars/upload", content=head + b"print(1)\r\n--b--\r\n", headers=headers)
         assert answer.status_code == 400, answer.text
         assert desk.gateway.uploads == {}
-        assert _tree(tmp_path.parent) == before
+        assert (_tree(tmp_path), set(tmp_path.parent.iterdir())) == before
 
     def test_where_a_file_is_stored_has_nothing_of_its_name(self, desk: Desk, tmp_path: Path) -> None:
         """S5"""

@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.marks import samples
 
 from firesteel.errors import CommitConflictError
 from firesteel.sinks import StagedFileSink
@@ -124,7 +125,7 @@ def exhaust(make_world: MakeWorld, mode: str, recovery: str) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("recovery", RECOVERIES)
+@pytest.mark.parametrize("recovery", samples(RECOVERIES, quick=2))
 def test_crash_at_every_call_then_recovery_has_rows_exactly_once(
     make_world: MakeWorld, mode: str, recovery: str
 ) -> None:

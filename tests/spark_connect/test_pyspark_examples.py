@@ -40,7 +40,7 @@ CHOSEN = [
     }
 ]
 """A spread over what programs use: DataFrames, RDDs, MLlib old and new, DStreams. The table holds more."""
-SAMPLES = {"pi.py", "sql/arrow.py", "ml/binarizer_example.py"}
+SAMPLES = {"pi.py", "sql/arrow.py"}
 
 
 def test_enough_programs_are_run() -> None:
