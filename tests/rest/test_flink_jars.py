@@ -138,7 +138,7 @@ class TestUpload:
         body = b'--b\r\nContent-Disposition: form-data; name="f"; filename="a.py"\r\n\r\nprint('
         headers = {"content-type": "multipart/form-data; boundary=b"}
         answer = desk.client(ALICE).post("/jars/upload", content=body, headers=headers)
-        assert (answer.status_code, answer.json()) == (400, {"errors": ["The body ends in the middle; send it again."]})
+        assert (answer.status_code, answer.json()) == (400, {"errors": ["The body is incomplete; send it again."]})
         assert asyncio.run(desk.blobs.list(None)) == []
 
 
@@ -198,7 +198,7 @@ class TestAttacksOnUploads:
         files = [("note", (None, b"x" * (multipart.MAX_FIELDS + 1))), ("f", ("a.py", b"1"))]
         answer = desk.client(ALICE).post("/jars/upload", files=files)
         assert answer.status_code == 400
-        assert "fields beside the file" in answer.json()["errors"][0]
+        assert "The other fields" in answer.json()["errors"][0]
 
     @pytest.mark.parametrize(
         "headers",

@@ -1,4 +1,4 @@
-"""Metrics as the contract lists them: names, values, and one number over several holders of a metric."""
+"""Metrics in the form of the contract: names, values, and aggregates over several holders of a metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.rest.answers import Json
 
 
 def skew_of(values: Sequence[float]) -> float:
-    """How uneven, in percent: the mean distance from the mean, relative to it; at most 100."""
+    """The unevenness in percent: the mean distance from the mean, relative to the mean; at most 100."""
     mean = math.fsum(values) / len(values)
     if mean == 0:
         return 0.0
@@ -26,25 +26,25 @@ MODES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
     "skew": skew_of,
 }
-"""In the order in which they are written."""
+"""In the order of the answer."""
 
 _MODE = "|".join((*MODES, *(m.upper() for m in MODES)))
 MetricsParam = Annotated[
-    str | None, Query(alias="get", max_length=20_000, description="Names of metrics, with commas between them")
+    str | None, Query(alias="get", max_length=20_000, description="Names of metrics, separated by commas")
 ]
 AggregationParam = Annotated[
     str | None,
-    Query(alias="agg", pattern=rf"^({_MODE})(,({_MODE}))*$", description="Aggregations, with commas between them"),
+    Query(alias="agg", pattern=rf"^({_MODE})(,({_MODE}))*$", description="Aggregations, separated by commas"),
 ]
 
 
 def words(text: str | None) -> list[str]:
-    """The items of a query value with commas."""
+    """The items of a comma-separated query value."""
     return [w for w in (text or "").split(",") if w]
 
 
 def metrics_of(values: Mapping[str, object], get: str | None) -> list[Json]:
-    """The names without `get`, else the values as text; unknown names are left out."""
+    """Without `get` the names, otherwise the values as text; unknown names are left out."""
     wanted = words(get)
     if not wanted:
         return [{"id": name} for name in values]
@@ -52,7 +52,7 @@ def metrics_of(values: Mapping[str, object], get: str | None) -> list[Json]:
 
 
 def aggregates_of(holders: Iterable[Mapping[str, float]], get: str | None, agg: str | None) -> list[dict[str, Any]]:
-    """The same over several holders: names without `get`, else the aggregations that `agg` names, or all."""
+    """The same over several holders: without `get` the names, otherwise the aggregations in `agg`, or all."""
     values: dict[str, list[float]] = {}
     for holder in holders:
         for name, value in holder.items():

@@ -1,4 +1,4 @@
-"""Applications: one for each job, under the job's id, as a job that is submitted alone has one."""
+"""Applications: one for each job, under the job's id, as for a Flink job that is submitted alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _STAMPED_BY: Mapping[str, str] = {
     "CANCELING": "CANCELLING",
     "FINISHED": "FINISHED",
 }
-"""Of each state of an application, the state of its job with which it begins."""
+"""For each state of an application, the job state with which it begins."""
 
 
 async def _application_id(applicationid: Annotated[str, Path(pattern=HEX_ID, description="32 hex digits")]) -> JobID:
@@ -80,12 +80,12 @@ async def cancel_application(context: Context, caller: CallerParam, application_
         caller.read(application_id)
         require(caller.principal, Role.OPERATOR)
         await context.gateway.cancel_job(caller.write(application_id))
-    except (JobNotFoundError, JobStateError) as error:  # an application that has ended is one that is not there
+    except (JobNotFoundError, JobStateError) as error:  # an ended application counts as missing
         raise HttpError(404, "Application could not be found.") from error
     return answer({}, 202)
 
 
-@router.get("/applications/{applicationid}/exceptions", summary="What went wrong in it")
+@router.get("/applications/{applicationid}/exceptions", summary="The failures of an application")
 async def show_exceptions(context: Context, caller: CallerParam, application_id: ApplicationIdParam) -> Response:
     return answer(render_exceptions(await _job(context, caller, application_id)))
 
@@ -113,7 +113,7 @@ def _line(job: JobOverview, now: float) -> bytes:
 
 @lru_cache(20_000)
 def _ended_line(job: JobOverview) -> bytes:
-    """Kept: an ended job never changes, there may be many, and dashboards ask for all of them every few seconds."""
+    """Cached: an ended job never changes, there may be many, and dashboards request all of them every few seconds."""
     return encode(render_application(job, job.ended_at or 0.0))
 
 

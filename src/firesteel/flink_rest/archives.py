@@ -1,4 +1,4 @@
-"""Archives that were uploaded, looked at before anything trusts them (S24)."""
+"""Checks of uploaded archives before they are used (S24)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_RATIO = 200.0
 
 
 async def has_main(context: RestContext, ref: BlobRef) -> bool:
-    """Whether the archive has a `__main__.py`; it is checked as a whole first. Raises InvalidRequestError."""
+    """Whether the archive has a `__main__.py`. The archive is checked as a whole first. Raises InvalidRequestError."""
     return await _has(context, ref, ("__main__.py",))
 
 
 async def has_module(context: RestContext, ref: BlobRef, module: str) -> bool:
-    """Whether the archive has a module that `python -m` could run. Otherwise as `has_main`."""
+    """Whether the archive has a module that `python -m` could run. Otherwise like `has_main`."""
     path = module.replace(".", "/")
     return await _has(context, ref, (f"{path}.py", f"{path}.pyc", f"{path}/__main__.py"))
 

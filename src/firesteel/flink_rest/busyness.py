@@ -1,6 +1,6 @@
-"""How busy a vertex is: as the busiest query that it is a part of.
+"""How busy a vertex is: as busy as the busiest query that it is a part of.
 
-Structured Streaming takes a batch when the last one is done, so nothing presses back; what is too slow is busy all the time.
+Structured Streaming starts a batch when the last one is done, so there is no back pressure; a slow query is always busy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from firesteel.status import JobStatus
 
 
 def busy_share_of(vertex: VertexView) -> float | None:
-    """From 0 to 1; None where no query is known, and of what does not run."""
+    """From 0 to 1; None if no query is known or the job does not run."""
     job = vertex.job
     if job.status is not JobStatus.RUNNING:
         return None

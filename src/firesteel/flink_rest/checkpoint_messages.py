@@ -1,4 +1,4 @@
-"""Checkpoints in the contract's shapes. Pure; `checkpoints` has the routes."""
+"""Checkpoints in the form of the contract. Pure; `checkpoints` has the routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firesteel.status import CheckpointRetention
 
 _ROCKSDB = "RocksDB"
 _NO_TIMEOUT = -1
-"""A batch may take as long as it takes, and dashboards show durations below 0 as none."""
+"""A batch has no timeout, and dashboards show a negative duration as none."""
 
 
 def render_checkpoints(job: JobView, history: CheckpointHistory, most: int) -> Json:
@@ -90,7 +90,7 @@ def render_checkpoint(job: JobView, checkpoint: Checkpoint, *, tasks: bool = Fal
 
 
 def render_task(checkpoint: Checkpoint, vertex: VertexView) -> Json:
-    """All vertices of a query are in its batch together; what a savepoint holds of it is the sink's."""
+    """All vertices of a query share its batch; the size of a savepoint is shown at the sink."""
     done = checkpoint.status == "COMPLETED"
     size = checkpoint.sizes.get(vertex.name, 0)
     return {
@@ -109,7 +109,7 @@ def render_task(checkpoint: Checkpoint, vertex: VertexView) -> Json:
 
 
 def render_subtasks(checkpoint: Checkpoint, vertex: VertexView) -> Json:
-    """Of a vertex, which has one subtask."""
+    """The subtasks of a vertex, which has one."""
     task = render_task(checkpoint, vertex)
     if checkpoint.status != "COMPLETED":
         pending: Json = {"className": "pending", "index": SUBTASK, "status": "pending_or_failed"}
@@ -132,7 +132,7 @@ def render_subtasks(checkpoint: Checkpoint, vertex: VertexView) -> Json:
 
 
 def _subtask_summary(task: Json | None) -> Json:
-    """Over the one subtask that there is, once it is done."""
+    """The summary over the one subtask, once it is done."""
     nothing = stats([0] if task else [])
     size = stats([task["checkpointed_size"]] if task else [])
     lasted = stats([task["end_to_end_duration"]] if task else [])
@@ -167,7 +167,7 @@ def stats(values: Iterable[int]) -> Json:
 
 
 def render_checkpoint_config(job: JobView, spark: Mapping[str, str], retention: CheckpointRetention) -> Json:
-    """`spark` and `retention` are the cluster's settings; the job's own go over them."""
+    """`spark` and `retention` are the cluster's settings; the job's own take precedence."""
     settings: Mapping[str, Any] = job.graph.get("settings") or {}
     sinks = [v for v in job.graph.get("vertices", ()) if v["kind"] == "sink"]
     exact = all(s.get("delivery", "exactly-once") == "exactly-once" for s in sinks)
@@ -190,14 +190,14 @@ def render_checkpoint_config(job: JobView, spark: Mapping[str, str], retention: 
         "aligned_checkpoint_timeout": 0,
         "checkpoints_after_tasks_finish": True,
         "state_changelog_enabled": changelog,
-        # Spark writes a snapshot after so many changes, not after so long.
+        # Spark writes a snapshot after a number of changes, not after a time.
         "changelog_periodic_materialization_interval": NEVER,
         "changelog_storage": "FileSystemCheckpointStorage" if changelog else "none",
     }
 
 
 def state_store(job: JobView, spark: Mapping[str, str]) -> tuple[str, bool]:
-    """What keeps the state, and whether it writes changes rather than snapshots: as the session has told, else as it will."""
+    """The state store, and whether it writes changes instead of snapshots: as the session reported, or as configured."""
     told: Mapping[str, Any] = job.progress.get("state_store") or {}
     provider = str(told.get("provider") or spark.get(STATE_STORE, DEFAULT_STATE_STORE))
     changelog = str(spark.get(CHANGELOG, DEFAULT_CHANGELOG)).lower() == "true"
@@ -205,7 +205,7 @@ def state_store(job: JobView, spark: Mapping[str, str]) -> tuple[str, bool]:
 
 
 def _interval(sink: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
-    """How often a batch is begun; 0 is as soon as the last one is done."""
+    """The interval between batches; 0 means as soon as the last one is done."""
     trigger = sink.get("trigger") or settings.get("checkpoint_interval")
     if trigger == AVAILABLE_NOW:
         return NEVER

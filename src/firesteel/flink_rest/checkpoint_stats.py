@@ -1,7 +1,7 @@
-"""Checkpoints of a stream: each batch that a sink has committed is one, and savepoints are the ones that somebody asked for.
+"""Checkpoints of a stream: each batch that a sink has committed is one, and savepoints are those that were requested.
 
-Spark keeps no statistics of them. What is known are the last batches of the sink that is furthest, how many there were before,
-and the savepoints whose operations are still remembered; a checkpoint's number is the number of its batch.
+Spark keeps no statistics of them. Known are the last batches of the most advanced sink, the number of earlier ones, and the
+savepoints whose operations are still remembered. A checkpoint's number is the number of its batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firesteel.rest.states import NOT_YET, ms, ms_or
 from firesteel.stores.operations import Operation, OperationKind, OperationStatus
 
 SAVEPOINTS_FROM = 2**32
-"""Savepoints have numbers too, above those that batches have. They come from the trigger id, so every leader has the same."""
+"""Savepoints have numbers above those of batches. They are derived from the trigger id, so all leaders agree on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Checkpoint:
     """IN_PROGRESS, COMPLETED or FAILED."""
     triggered: int
     acknowledged: int
-    """NOT_YET unless it is complete."""
+    """NOT_YET while it is not complete."""
     duration: int
     path: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes by sink, of a savepoint. Of a batch Spark does not say."""
+    """Bytes by sink, for a savepoint. Spark does not report them for a batch."""
     failed_at: int = NOT_YET
     failure: str = ""
     kind: str = "CHECKPOINT"
@@ -56,15 +56,15 @@ class Restored:
 @dataclass(frozen=True, slots=True)
 class CheckpointHistory:
     batches: tuple[Checkpoint, ...]
-    """The last ones that the sink that is furthest has committed, newest first; empty before the first."""
+    """The last batches that the most advanced sink has committed, newest first; empty before the first."""
     savepoints: tuple[Checkpoint, ...]
     """Newest first."""
     committed: int
-    """Batches, of the sink that is furthest, over all attempts of the job."""
+    """The number of batches of the most advanced sink, over all attempts of the job."""
     restores: int = 0
-    """Attempts that went on from something."""
+    """The number of attempts that started from a checkpoint or savepoint."""
     restored: Restored | None = None
-    """What the last of them went on from."""
+    """What the last of them started from."""
 
     def last_batch(self) -> Checkpoint | None:
         return self.batches[0] if self.batches else None
@@ -94,13 +94,13 @@ class CheckpointHistory:
 
 
 def has_checkpoints(job: JobView) -> bool:
-    """Only streams have, and of a script nobody knows what queries it starts."""
+    """Whether a job has checkpoints: only streams have them, and the queries of a script are unknown."""
     kinds = {v.data["kind"] for v in job.vertices}
     return job.streaming and bool(kinds) and "script" not in kinds
 
 
 def checkpoint_history(job: JobView, operations: Sequence[Operation], directory: str) -> CheckpointHistory:
-    """`directory` is where the job's checkpoints are."""
+    """`directory` is the directory of the job's checkpoints."""
     logs = [Committed.from_json(log) for log in job.checkpoints.values()]
     furthest = max(logs, key=lambda log: (log.last, log.restores), default=Committed())
     path = mask_text(directory)
@@ -122,14 +122,14 @@ def _batch(batch: CommittedBatch, path: str) -> Checkpoint:
 
 
 def _restored(origin: Origin, directory: str) -> Restored:
-    """A savepoint has the number that it had in the job that it is of, where that is known; a batch has its own."""
+    """What the attempt started from. A savepoint has the number from its own job, if that is known; a batch has its own."""
     number = savepoint_number(origin.trigger) if origin.trigger else origin.batch
     path = mask_text(origin.savepoint) if origin.savepoint else directory
     return Restored(number, ms(origin.at), path, bool(origin.savepoint))
 
 
 def _is_savepoint(operation: Operation) -> bool:
-    """A stop need not take one; if it does, it knows from the beginning where."""
+    """Whether the operation takes a savepoint. A stop may take none; if it does, its location is known from the start."""
     return operation.kind is OperationKind.SAVEPOINT or (
         operation.kind is OperationKind.STOP and bool(operation.location or operation.result.get("location"))
     )

@@ -47,7 +47,7 @@ async def show_config(context: Context, caller: CallerParam, job_id: JobIdParam)
     )
 
 
-@router.get("/details/{checkpointid}", summary="One of them")
+@router.get("/details/{checkpointid}", summary="A checkpoint of a stream")
 async def show_checkpoint(
     context: Context, caller: CallerParam, job_id: JobIdParam, checkpoint: CheckpointParam
 ) -> Response:
@@ -57,7 +57,7 @@ async def show_checkpoint(
 
 @router.get(
     "/details/{checkpointid}/subtasks/{vertexid}",
-    summary="One of them, as a vertex saw it",
+    summary="A checkpoint of a stream, for one vertex",
 )
 async def show_subtasks(
     context: Context, caller: CallerParam, job_id: JobIdParam, checkpoint: CheckpointParam, vertex: VertexIdParam

@@ -1,4 +1,4 @@
-"""The cluster as a whole: settings for dashboards, counts, the end."""
+"""The cluster as a whole: settings for dashboards, counts, and shutdown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from firesteel.status import JobStatus
 router = APIRouter(tags=["cluster"], responses=ERRORS)
 
 FLINK_VERSION = "2.3.0"
-"""The version of the contract that is kept here. Clients compare it to know which resources they may use, so it is the one
-of the API and not ours; ours stands beside it."""
+"""The implemented version of the contract. Clients use it to find out which resources exist, so it is the version of the API
+and not Firesteel's, which is sent in addition."""
 BUILD = f"firesteel-{__version__}"
 
 
@@ -38,13 +38,13 @@ async def show_config(context: Context) -> Response:
     return answer(render_config(context.configuration.rest.refresh_interval, datetime.now().astimezone()))
 
 
-@router.get("/overview", summary="Slots, engines and how many jobs there are")
+@router.get("/overview", summary="Slots, engines and the number of jobs")
 async def show_overview(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
     return answer(render_overview(visible(overview.resources, caller), await count_jobs(context, caller)))
 
 
-@router.delete("/cluster", summary="End the leading node; jobs and engines run on")
+@router.delete("/cluster", summary="End the leading node; jobs and engines keep running")
 async def shut_down(context: Context, principal: CallerPrincipal) -> Response:
     require(principal, Role.ADMIN)
     await context.gateway.shut_down()
@@ -53,7 +53,7 @@ async def shut_down(context: Context, principal: CallerPrincipal) -> Response:
 
 
 async def count_jobs(context: Context, caller: CallerParam) -> JobCounts:
-    """How many jobs there are, of those that the caller sees."""
+    """The numbers of jobs that the caller may see."""
     if sees_all(caller.principal):
         overview = await context.gateway.request_cluster_overview()
         return counted((status, n) for status, n in overview.jobs.items())
@@ -61,7 +61,7 @@ async def count_jobs(context: Context, caller: CallerParam) -> JobCounts:
 
 
 def sees_all(principal: CallerPrincipal) -> bool:
-    """Whether nothing here is another tenant's to this caller (S19)."""
+    """Whether the caller may see the jobs of all tenants (S19)."""
     return principal.role is Role.ADMIN or principal.owner == EVERYBODY
 
 
@@ -75,13 +75,13 @@ def counted(jobs: Iterable[tuple[JobStatus, int]]) -> JobCounts:
                 counts["cancelled"] += number
             case JobStatus.FAILED:
                 counts["failed"] += number
-            case _:  # whatever has not ended
+            case _:  # everything that has not ended
                 counts["running"] += number
     return counts
 
 
 def visible(resources: ResourceOverview, caller: Caller) -> list[EngineOverview]:
-    """The contract's task managers: engines that are there for jobs, those of them that the caller may see."""
+    """The contract's task managers: engines that are available to jobs and visible to the caller."""
     return [e for e in resources.ready if caller.sees_engine(e.owner)]
 
 

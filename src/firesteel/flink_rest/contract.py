@@ -1,4 +1,4 @@
-"""What all resources of the contract share: how errors look, and its words for the common ones."""
+"""What all resources of the contract share: the form of errors, and the texts of common ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Errors(TypedDict):
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Errors, "description": "The request is not one."},
-    403: {"model": Errors, "description": "The caller may not do this."},
-    404: {"model": Errors, "description": "There is no such thing, or the caller may not see it."},
-    409: {"model": Errors, "description": "The job is not in a state in which this can be done."},
+    400: {"model": Errors, "description": "The request is malformed."},
+    403: {"model": Errors, "description": "The caller is not allowed to do this."},
+    404: {"model": Errors, "description": "The resource does not exist, or the caller may not see it."},
+    409: {"model": Errors, "description": "The state of the job does not allow this."},
 }
 """`responses` of the routers, for the OpenAPI document."""
 

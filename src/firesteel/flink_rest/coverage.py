@@ -1,8 +1,8 @@
-"""Which operations of Flink's REST API there are here, what they show, and where they differ. One row for each.
+"""The operations of Flink's REST API, what each of them shows here, and how it differs. One row for each.
 
-The rows of what is empty or refused by design hold the answer too, and are all that there is of those operations: `fixed` makes
-their routes. `docs/reference/flink-rest.md` is made from this (`coverage_page`), and tests compare it with the contract and
-with the routes.
+Rows of operations that are empty or refused by design also hold the answer, and are their only implementation: `fixed` makes
+their routes. `docs/reference/flink-rest.md` is generated from this table (`coverage_page`), and tests compare it with the
+contract and the routes.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _APPLICATION = "/applications/{applicationid}"
 _ENGINE = "/taskmanagers/{taskmanagerid}"
 
 _NO_ACCUMULATORS = "Spark's accumulators stay within Spark"
-_NOT_ADAPTIVE = "404, as with Flink's Default scheduler: nothing is rescaled while it runs"
+_NOT_ADAPTIVE = "404, as with Flink's Default scheduler: running jobs are not rescaled"
 _AT_ONCE = (
-    "An unknown job is 404 and one that cannot do it 409, at once; Flink accepts both and lets the operation fail"
+    "An unknown job gets 404 and one in the wrong state 409, at once; Flink accepts both and lets the operation fail"
 )
-_LIVE = "live; Flink's may be 3 s old"
-_NO_STACK = "404 in place of 500 for an unknown job"
+_LIVE = "live; Flink's answer may be 3 s old"
+_NO_STACK = "404 instead of 500 for an unknown job"
 _FIXED = "the parallelism of a running job is fixed: stop it with a savepoint and submit it from there"
-_DEBUG = "for admins, and only with `security.rest.debug-endpoints` or Flink's dashboard"
-_DEBUG_DIFFERS = "403 unless it is switched on"
-_NO_PROFILER = "404, as in Flink where the profiler is off"
+_DEBUG = "for admins, and only with `security.rest.debug-endpoints` or Flink's dashboard enabled"
+_DEBUG_DIFFERS = "403 unless it is enabled"
+_NO_PROFILER = "404, as in Flink with the profiler off"
 _PROGRAM = "of an uploaded program"
 _PYTHON = "Programs are Python files and pipelines, not jars"
 _PROGRAM_RUNS = (
-    f"{_PYTHON}; 404 in place of 500 for an unknown one, 400 for a module that it lacks; no code runs before the job does, so "
-    "what is wrong with it is the job's failure"
+    f"{_PYTHON}; 404 instead of 500 for an unknown one, 400 for a missing module; no code runs before the job starts, so "
+    "errors in the code are failures of the job"
 )
-_NODE_LOGS = "for admins, and viewers of everybody's jobs"
+_NODE_LOGS = "for admins, and viewers of all owners"
 
 NO_STOP_MODE = (
     'The termination mode "stop" has been removed. For an ungraceful shutdown, please use "cancel" instead. '
@@ -69,7 +69,7 @@ _NO_RESCALES = _error(
 )
 
 JOBS: tuple[ContractRow, ...] = (
-    _yes("GET", "/jobs", "the jobs that the caller sees, with their states"),
+    _yes("GET", "/jobs", "the jobs that the caller may see, with their states"),
     _yes(
         "POST",
         "/jobs",
@@ -77,8 +77,8 @@ JOBS: tuple[ContractRow, ...] = (
         "A Flink program (`flink run`) is refused with 400: a Java-serialised StreamGraph cannot run on Spark",
         specified=False,
     ),
-    _yes("GET", "/jobs/metrics", "numRestarts, uptime and downtime over the jobs that have not ended"),
-    _yes("GET", "/jobs/overview", "a line for each job that the caller sees, running or ended"),
+    _yes("GET", "/jobs/metrics", "numRestarts, uptime and downtime of the jobs that have not ended"),
+    _yes("GET", "/jobs/overview", "a row for each job that the caller may see, running or ended"),
     _yes(
         "GET",
         _JOB,
@@ -86,13 +86,13 @@ JOBS: tuple[ContractRow, ...] = (
         "schedulerType is always Default, so there is no `stream-graph`; a vertex has one subtask",
     ),
     _yes("PATCH", _JOB, "cancels the job; `mode=stop` is 308, as in Flink"),
-    _yes("GET", f"{_JOB}/yarn-cancel", "cancels the job; pages of other sites cannot", specified=False),
+    _yes("GET", f"{_JOB}/yarn-cancel", "cancels the job; refused to pages of other sites", specified=False),
     _no("GET", f"{_JOB}/yarn-stop", "308, as in Flink", _error(Asker.ANYBODY, 308, NO_STOP_MODE), specified=False),
     _yes("GET", f"{_JOB}/status", "the state of the job", _NO_STACK),
     _yes(
         "GET",
         f"{_JOB}/execution-result",
-        "how the job ended, once it has; a failure with its cause, which Flink's Java client can read",
+        "how the job ended; a failure with its cause, in a form that Flink's Java client can read",
     ),
     _empty(
         "GET",
@@ -108,30 +108,30 @@ JOBS: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_JOB}/exceptions",
-        "the failures of its attempts, newest first, with their labels, vertex and engine where they are known; the stack is "
-        "the user's own frames",
+        "the failures of its attempts, newest first, with labels, vertex and engine where they are known; the stack shows "
+        "only frames of user code",
     ),
     _yes(
         "GET",
         f"{_JOB}/plan",
         "the job graph; its edges are FORWARD, HASH, BROADCAST, REBALANCE, RANGE or GLOBAL as Spark plans them",
-        "An edge is empty where that is not known: before the first batch, of batch jobs that are over in a moment, and where "
-        "several vertices of a stream share a plan that moves rows",
+        "An edge is empty if this is unknown: before the first batch, for very short batch jobs, and where several vertices of "
+        "a stream share a plan with an exchange",
     ),
-    _yes("GET", f"{_JOB}/metrics", "restarts, times in states, and of a stream its checkpoints"),
+    _yes("GET", f"{_JOB}/metrics", "restarts, times in states, and the checkpoints of a stream"),
     _yes("GET", f"{_JOB}/jobmanager/config", "as `/jobmanager/config`"),
     _yes(
         "GET",
         f"{_JOB}/jobmanager/environment",
         "as `/jobmanager/environment`",
-        "It shows the Python that the node runs on; the lists of JVM options and of the class path are empty",
+        "It shows the node's Python; the lists of JVM options and of the class path are empty",
     ),
-    _yes("GET", f"{_JOB}/jobmanager/log-url", "where Flink's dashboard has the node's logs"),
-    _yes("GET", f"{_JOB}/taskmanagers/{{taskmanagerid}}/log-url", "where Flink's dashboard has the engine's logs"),
+    _yes("GET", f"{_JOB}/jobmanager/log-url", "the URL of the node's logs in Flink's dashboard"),
+    _yes("GET", f"{_JOB}/taskmanagers/{{taskmanagerid}}/log-url", "the URL of the engine's logs in Flink's dashboard"),
     _yes(
         "PATCH",
         f"{_JOB}/clientHeartbeat",
-        "the client is there; the time that counts is the timeout with which the job was submitted",
+        "reports that the client is alive; the timeout is the one that the job was submitted with",
     ),
     _no(
         "POST",
@@ -140,7 +140,7 @@ JOBS: tuple[ContractRow, ...] = (
         _error(
             Asker.CHANGES_JOB,
             400,
-            "Job {jobid} has no operator coordinators: it runs on Spark; write what you want to read to a sink",
+            "Job {jobid} has no operator coordinators, as it runs on Spark; write the data to a sink instead",
         ),
         specified=False,
     ),
@@ -152,15 +152,15 @@ OPERATIONS: tuple[ContractRow, ...] = (
     _yes(
         "POST",
         f"{_JOB}/stop",
-        'ends a stream after its batch, with a savepoint; `"savepoint": false` goes without',
+        'stops a stream after its current batch, with a savepoint, or without one with `"savepoint": false`',
         _AT_ONCE,
     ),
-    _yes("POST", f"{_JOB}/checkpoints", "finds out up to which batch everything is committed", _AT_ONCE),
+    _yes("POST", f"{_JOB}/checkpoints", "determines the last batch that is committed everywhere", _AT_ONCE),
     _yes(
         "GET",
         f"{_JOB}/checkpoints/{{triggerid}}",
         "the outcome: the number of the last committed batch",
-        "404 for an unknown job, whose trigger was refused",
+        "404 for an unknown job, as its trigger was refused",
     ),
     _yes("POST", "/savepoint-disposal", "removes a savepoint; for admins"),
     _yes("GET", "/savepoint-disposal/{triggerid}", "the outcome of a disposal"),
@@ -170,14 +170,14 @@ CHECKPOINTS: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_JOB}/checkpoints",
-        "each committed batch is a checkpoint; counts and history go on over restarts and leaders, and `restored` is what the "
-        "last attempt went on from",
-        "Only savepoints have a size, as Spark does not tell that of a batch; savepoints have numbers above 4294967296",
+        "each committed batch is a checkpoint; counts and history continue across restarts and leaders, and `restored` is what "
+        "the last attempt started from",
+        "Only savepoints have a size, as Spark does not report that of a batch; savepoints have numbers above 4294967296",
     ),
     _yes(
         "GET",
         f"{_JOB}/checkpoints/config",
-        "interval, guarantee, and the state store that the stream's session has; the timeout is -1, as there is none",
+        "interval, guarantee, and the state store of the stream's session; the timeout is -1, as there is none",
     ),
     _yes("GET", _CHECKPOINT, "one of the last 50"),
     _yes("GET", f"{_CHECKPOINT}/subtasks/{{vertexid}}", "the same for a vertex and its one subtask"),
@@ -188,7 +188,7 @@ VERTICES: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_VERTEX}/subtasktimes",
-        "when it entered which state",
+        "the time at which it entered each state",
         "It has `host` too, which Flink's dashboard reads and Flink 2.3 does not send",
     ),
     _yes("GET", f"{_VERTEX}/taskmanagers", "the engine that the job is on"),
@@ -201,13 +201,13 @@ VERTICES: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_VERTEX}/backpressure",
-        "how busy the queries that the vertex is in were in the last minute",
-        "A batch begins when the last one is done, so nothing presses back: the ratio of back pressure is 0",
+        "how busy the queries of the vertex were in the last minute",
+        "A batch starts when the last one is done, so there is no back pressure and its ratio is 0",
     ),
     _empty(
         "GET",
         f"{_VERTEX}/flamegraph",
-        "the answer of flame graphs that are disabled",
+        "the answer for disabled flame graphs",
         Fixed(Asker.SEES_JOB, {"endTimestamp": -2}, query=("type", "subtaskindex")),
     ),
     _yes(
@@ -221,7 +221,7 @@ VERTICES: tuple[ContractRow, ...] = (
         "there are no operator coordinators",
         Fixed(Asker.ANYBODY, [], query=("get",)),
     ),
-    _yes("GET", f"{_VERTEX}/watermarks", "of a stream, the lowest watermark of the queries that the vertex is in"),
+    _yes("GET", f"{_VERTEX}/watermarks", "for a stream, the lowest watermark of the queries of the vertex"),
     _empty(
         "GET",
         f"{_VERTEX}/subtasks/accumulators",
@@ -261,7 +261,7 @@ RESCALING: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         f"{_JOB}/resource-requirements",
-        "the parallelism that each vertex has, as both bounds",
+        "the parallelism of each vertex, as both bounds",
         "Flink answers 500 unless the scheduler is Adaptive, and for an unknown job",
     ),
     _yes("PUT", f"{_JOB}/resource-requirements", "accepted if the parallelism is within the bounds, else 409", _FIXED),
@@ -292,14 +292,14 @@ RESCALING: tuple[ContractRow, ...] = (
             "from there with another parallelism",
             "parallelism",
         ),
-        "409 in place of 503, which clients would try again",
+        "409 instead of 503, which clients would retry",
     ),
     _no(
         "GET",
         f"{_JOB}/rescaling/{{triggerid}}",
-        "404: there are no such operations",
+        "404: there are no rescaling operations",
         _error(Asker.SEES_JOB, 404, "There is no rescaling operation with triggerId={triggerid} for job {jobid}."),
-        "404 in place of 503, which clients would try again",
+        "404 instead of 503, which clients would retry",
     ),
 )
 
@@ -312,15 +312,18 @@ CLUSTER: tuple[ContractRow, ...] = (
         specified=False,
     ),
     _yes(
-        "GET", "/config", "settings for dashboards", "It has our version too; `flink-version` is that of the contract"
+        "GET",
+        "/config",
+        "settings for dashboards",
+        "It also has Firesteel's version; `flink-version` is that of the contract",
     ),
     _yes(
         "GET",
         "/overview",
-        "engines, slots, and how many jobs the caller sees",
-        "It has our version too; `flink-version` is that of the contract",
+        "engines, slots, and the number of jobs that the caller may see",
+        "It also has Firesteel's version; `flink-version` is that of the contract",
     ),
-    _yes("DELETE", "/cluster", "ends the leading node, for admins; jobs and engines run on"),
+    _yes("DELETE", "/cluster", "ends the leading node, for admins; jobs and engines keep running"),
     _yes("GET", "/applications/overview", "one application for each job, under the job's id"),
     _yes("GET", _APPLICATION, "the application of a job"),
     _yes("POST", f"{_APPLICATION}/cancel", "cancels the job"),
@@ -328,14 +331,14 @@ CLUSTER: tuple[ContractRow, ...] = (
         "GET",
         f"{_APPLICATION}/exceptions",
         "the failures of the job",
-        "404 in place of 500 for an unknown one; an entry has the job's id too",
+        "404 instead of 500 for an unknown one; an entry also has the job's id",
     ),
     _yes("GET", f"{_APPLICATION}/jobmanager/config", "as `/jobmanager/config`"),
     _empty("GET", "/datasets", "Spark has no data sets that outlive a job", Fixed(Asker.ANYBODY, {"dataSets": []})),
     _empty(
         "DELETE",
         "/datasets/{datasetid}",
-        "there is none to delete, so every deletion has succeeded",
+        "there is none to delete, so every deletion succeeds",
         Fixed(Asker.DELETES_DATA_SET, {"request-id": "{drawn}"}, 202),
     ),
     _empty(
@@ -348,15 +351,20 @@ CLUSTER: tuple[ContractRow, ...] = (
 )
 
 PROGRAMS: tuple[ContractRow, ...] = (
-    _yes("GET", "/jars", "the uploaded programs that the caller sees", _PYTHON),
+    _yes("GET", "/jars", "the uploaded programs that the caller may see", _PYTHON),
     _yes("POST", "/jars/upload", "a `.py`, `.zip` or `.whl` file, or a pipeline as `.yaml` or `.json`", _PYTHON),
-    _yes("DELETE", "/jars/{jarid}", "forgets a program; its jobs go on", f"{_PYTHON}; where its file was is not told"),
+    _yes(
+        "DELETE",
+        "/jars/{jarid}",
+        "removes a program; its jobs continue",
+        f"{_PYTHON}; the path of its file is not shown",
+    ),
     _yes("GET", "/jars/{jarid}/plan", f"the graph {_PROGRAM}", _PROGRAM_RUNS, specified=False),
     _yes("POST", "/jars/{jarid}/plan", f"the graph {_PROGRAM}", _PROGRAM_RUNS),
     _yes(
         "POST",
         "/jars/{jarid}/run",
-        "submits a program as a job; of a pipeline, the arguments are its variables, as `name=value`",
+        "submits a program as a job; the arguments of a pipeline are its variables, as `name=value`",
         f"{_PROGRAM_RUNS}; flinkConfiguration takes `spark.*` keys and `pipeline.name`",
     ),
     _yes("POST", "/jars/{jarid}/run-application", "the same", _PROGRAM_RUNS),
@@ -373,7 +381,7 @@ NODES: tuple[ContractRow, ...] = (
     _yes(
         "GET",
         "/jobmanager/metrics",
-        "slots, engines, jobs, what the kernel tells of the node's process, and what the node counts",
+        "slots, engines, jobs, the kernel's figures for the node's process, and the node's own metrics",
     ),
     _yes("GET", "/jobmanager/logs", f"the log files of the node, {_NODE_LOGS}"),
     _yes("GET", "/jobmanager/logs/{filename}", f"one of them, {_NODE_LOGS}", specified=False),
@@ -387,14 +395,14 @@ NODES: tuple[ContractRow, ...] = (
         "GET",
         _ENGINE,
         "one engine and the jobs on it",
-        "404 in place of 500 for an unknown one; memory that Spark does not tell apart is 0",
+        "404 instead of 500 for an unknown one; memory that Spark does not report separately is 0",
     ),
-    _yes("GET", f"{_ENGINE}/metrics", "what the engine was given, and what the kernel tells of its process"),
+    _yes("GET", f"{_ENGINE}/metrics", "the engine's resources, and the kernel's figures for its process"),
     _yes(
         "GET",
         "/taskmanagers/metrics",
         "the same over all engines",
-        "Load and used heap, which only Spark knows, are not among them",
+        "Load and used heap, which only Spark knows, are not included",
     ),
     _yes("GET", f"{_ENGINE}/logs", f"the log files of an engine, {_NODE_LOGS}"),
     _yes("GET", f"{_ENGINE}/logs/{{filename}}", f"one of them, {_NODE_LOGS}", specified=False),
@@ -402,7 +410,7 @@ NODES: tuple[ContractRow, ...] = (
     _empty(
         "GET",
         f"{_ENGINE}/stdout",
-        "what an engine prints is in its log",
+        "the output of an engine is in its log",
         Fixed(Asker.SEES_ENGINE, ""),
         specified=False,
     ),

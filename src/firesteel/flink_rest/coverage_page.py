@@ -18,18 +18,18 @@ _INTRODUCTION = f"""\
 
 # Flink's REST API
 
-Firesteel answers version 1 of Flink's REST API, as Flink 2.3.0 speaks it, so that Flink's command line and dashboard, and
-programs that know the API, work with jobs that run on Spark. Every path exists bare and under `/v1`, with a trailing slash
-or without.
+Firesteel implements version 1 of Flink's REST API, as of Flink 2.3.0, so that Flink's command line and dashboard, and
+programs that use the API, work with jobs that run on Spark. Every path exists bare and under `/v1`, with or without a
+trailing slash.
 
-## What means what
+## Terms
 
 | In the API | Here |
 |---|---|
 | job, its id and states | the same |
 | application | a job; the ids are equal |
 | vertex | a vertex of the job graph; its id is derived from its name |
-| subtask | every vertex has one, number 0: the tasks are Spark's own affair |
+| subtask | every vertex has one, number 0; Spark's tasks are not shown |
 | attempt of a subtask | an attempt of the job; the first is 0 |
 | task manager | an engine |
 | records read and written | as far as known: exact counts, Spark's operators, streaming queries (see the `-complete` flags) |
@@ -37,16 +37,16 @@ or without.
 | savepoint | the same |
 | jar | an uploaded Python program or pipeline |
 
-Execution states follow the job's, as all of a job runs in one driver: CREATED is SCHEDULED, CANCELLING and FAILING are
+Execution states follow the job's state, as a job runs in one driver: CREATED is SCHEDULED, CANCELLING and FAILING are
 CANCELING, RESTARTING is FAILED; a sink that is done before the others is FINISHED.
 
-## What is different everywhere
+## General differences
 
 - Errors are sentences, without the name of a Java class and without a stack. The body is the same: `{{"errors": ["..."]}}`.
-- What a caller can cause is never a 5xx. Where Flink answers 500 for something unknown, it is 404 here. A 503 is only sent
-  by a node that does not lead at the moment; clients try again.
-- A caller sees its own jobs only, and somebody else's job looks like none at all. To change something takes the role
-  operator or admin, and the job must be the caller's.
+- A caller's mistake is never a 5xx. Where Flink answers 500 for something unknown, Firesteel answers 404. A 503 is only
+  sent while the cluster has no leader; clients retry.
+- Callers only see their own jobs, and jobs of others look as if they did not exist. Changes need the role operator or
+  admin, and the job must be the caller's.
 - `access-control-allow-origin: *` is not sent: pages of other origins cannot read answers unless
   `security.rest.allowed-origins` names them.
 - Secrets are masked wherever settings, plans and failures are shown.

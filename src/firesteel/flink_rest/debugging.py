@@ -1,5 +1,5 @@
-"""What shows the inside of a process. For admins, and off unless `security.rest.debug-endpoints` is on or there is a dashboard
-that has a page for it (S33)."""
+"""Thread dumps. They are for admins, and off unless `security.rest.debug-endpoints` is on or Flink's dashboard, which has a
+page for them, is served (S33)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_debugging(configuration: Configuration, principal: Principal) -> Non
     require(principal, Role.ADMIN)
     if not configuration.security.debug and configuration.web.flink_dashboard_dir is None:
         raise ForbiddenError(
-            "thread dumps are off on this cluster; set security.rest.debug-endpoints to true and start the node again"
+            "thread dumps are disabled; set security.rest.debug-endpoints to true and restart the node"
         )
 
 
@@ -37,7 +37,7 @@ def dump_node() -> Json:
 
 
 def dump_engine(threads: Iterable[Mapping[str, Any]]) -> Json:
-    """The threads of an engine as Spark's monitoring API tells them."""
+    """The threads of an engine, from Spark's monitoring API."""
     return {"threadInfos": [_java_thread(t) for t in threads]}
 
 
@@ -56,7 +56,7 @@ def _tasks(tasks: Iterable[asyncio.Task[Any]]) -> list[Json]:
 
 
 def _message(name: str, title: str, stack: Iterable[traceback.FrameSummary]) -> Json:
-    # Names of functions and files, no values of variables: those may be secrets.
+    # Only names of functions and files: values of variables may be secrets.
     lines = [f"\tat {s.name} ({s.filename.rpartition('/')[2]}:{s.lineno})" for s in reversed(list(stack))]
     return {"threadName": name, "stringifiedThreadInfo": "\n".join([title, *lines, "", ""])}
 

@@ -1,4 +1,4 @@
-"""`/jobs/:job` and the small things beside it: everything about one job."""
+"""`/jobs/:job` and its small resources: everything about one job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _APPLICATION_STATUS = {
 def render_job(job: JobView) -> Json:
     return {
         "jid": job.job_id,
-        # A job that was submitted alone is an application of its own.
+        # A job that was submitted alone is its own application.
         "application-id": job.job_id,
         "name": job.name,
         "isStoppable": False,
@@ -52,7 +52,7 @@ def _vertex(vertex: VertexView) -> Json:
     execution = vertex.execution
     return {
         "id": vertex.id,
-        # All vertices of a job are in the one slot that it has.
+        # All vertices of a job share its one slot.
         "slotSharingGroupId": vertex.job.job_id,
         "name": vertex.name,
         "maxParallelism": vertex.parallelism,
@@ -81,14 +81,14 @@ def render_config(job: JobView) -> Json:
 
 
 def restart_words(restart: Mapping[str, Any]) -> str:
-    """The restart strategy, as a person reads it."""
+    """The restart strategy in words."""
     match restart.get("type", "none"):
         case "none":
             return "Restart deactivated."
         case "fixed-delay":
             return f"Restart with fixed delay ({restart['delay']}). #{restart['attempts']} restart attempts."
         case "exponential-delay":
-            often = "for ever" if restart.get("attempts") is None else f"#{restart['attempts']} restart attempts"
+            often = "forever" if restart.get("attempts") is None else f"#{restart['attempts']} restart attempts"
             delays = f"from {restart['initial_delay']} to {restart['max_delay']}"
             return f"Restart with exponential delay ({delays}, times {restart['multiplier']:g}), {often}."
         case _:
@@ -121,17 +121,17 @@ def failure_words(failure: Mapping[str, Any]) -> tuple[str, str, str]:
     said = _without_class(str(failure["message"]), str(error_class), str(failure["kind"]))
     message = mask_text(f"{failure['kind']}{where}: {said}")
     traceback = mask_text(str(failure.get("traceback") or ""))
-    # The kind is the class where Spark has none.
+    # Without a class of Spark, the kind is used as the class.
     first = message if error_class == failure["kind"] else f"{error_class}: {message}"
     return str(error_class), message, f"{first}\n{traceback}"
 
 
 _WRAPPED = re.compile(r"^(?:\([\w.$]+\)\s*)?(?:\[STREAM_FAILED\]\s*)?")
-"""What PySpark and a failed query put before the error that they are about."""
+"""The prefixes that PySpark and failed queries put before an error."""
 
 
 def _without_class(message: str, error_class: str, kind: str) -> str:
-    """The message without the words that stand before it anyway."""
+    """The message without a prefix that is shown anyway."""
     message = message.removeprefix(f"{kind}: ")
     bare = _WRAPPED.sub("", message, count=1)
     for word in (f"[{error_class}]", f"{error_class}:"):

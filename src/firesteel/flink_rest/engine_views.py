@@ -1,4 +1,4 @@
-"""Engines in the contract's words: each is a task manager. Pure."""
+"""Engines in the form of the contract: each is a task manager. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def render_details(engine: EngineOverview, jobs: Sequence[JobID], metrics: Mappi
             "heapUsed": metrics.get("Status.JVM.Memory.Heap.Used", 0),
             "heapCommitted": metrics.get("Status.JVM.Memory.Heap.Committed", 0),
             "heapMax": metrics.get("Status.JVM.Memory.Heap.Max", 0),
-            # Spark has no such parts, or does not tell them without being asked.
+            # Spark has no such parts, or does not report them by itself.
             "nonHeapUsed": 0,
             "nonHeapCommitted": 0,
             "nonHeapMax": 0,

@@ -17,7 +17,7 @@ _OF_A_PROGRAM = {k.value for k in (FailureKind.USER_CODE, FailureKind.IMPORT, Fa
 
 
 def render_exceptions(job: JobView, most: int, labels: Mapping[str, str]) -> Json:
-    """At most `most` failures, of those that have all of `labels`."""
+    """At most `most` failures that have all of `labels`."""
     matching = [e for e in job.exceptions if labels.items() <= e["labels"].items()]
     return {
         "exceptionHistory": {
@@ -47,7 +47,7 @@ def _entry(job: JobView, failure: Mapping[str, Any]) -> Json:
 
 
 def _vertex(job: JobView, failure: Mapping[str, Any]) -> str | None:
-    """Where it failed. Whatever the code of a program raises is the program's; what became of its process is not."""
+    """The vertex that failed. Errors raised by a program's code belong to the program; the death of its process does not."""
     if failure["vertex"]:
         return str(failure["vertex"])
     if failure["kind"] in _OF_A_PROGRAM:
@@ -56,7 +56,7 @@ def _vertex(job: JobView, failure: Mapping[str, Any]) -> str | None:
 
 
 def parse_labels(text: str | None) -> dict[str, str]:
-    """`key:value` pairs, with commas between them."""
+    """Parse `key:value` pairs, separated by commas."""
     labels: dict[str, str] = {}
     for pair in filter(None, (text or "").split(",")):
         key, colon, value = pair.partition(":")

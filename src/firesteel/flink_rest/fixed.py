@@ -1,4 +1,4 @@
-"""The routes of what is empty or refused by design, made from the rows of `coverage`."""
+"""The routes of operations that are empty or refused by design, made from the rows of `coverage`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from firesteel.rest.params import HEX_ID, JobIdParam, TriggerIdParam
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
-# -- parameters, by the names that they have in paths and queries -----------------------------------------------------------
+# -- parameters, by their names in paths and queries ------------------------------------------------------------------------
 
 
 class FlameGraphType(StrEnum):
     FULL = "full"
     ON_CPU = "on_cpu"
     OFF_CPU = "off_cpu"
-    # Flink reads them in upper case too.
+    # Flink also accepts upper case.
     FULL_UPPER = "FULL"
     ON_CPU_UPPER = "ON_CPU"
     OFF_CPU_UPPER = "OFF_CPU"
@@ -69,7 +69,7 @@ PATH: Mapping[str, Check] = {
     "taskmanagerid": _engine,
 }
 AS_IT_IS = {"operatorUid", "taskmanagerid"}
-"""All others are hex digits, which may come in upper case, or numbers."""
+"""All others are numbers or hex digits, which may be in upper case."""
 QUERY: Mapping[str, Check] = {
     "get": _metrics,
     "includeSerializedValue": _serialized,
@@ -82,7 +82,7 @@ QUERY: Mapping[str, Check] = {
 
 
 def filled(template: Any, facts: Mapping[str, object]) -> Any:
-    """`template` with facts in the place of their names; a text that is one name alone becomes the fact as it is."""
+    """`template` with facts in place of their names; a text that is only one name becomes the fact itself."""
     match template:
         case str():
             alone = _PLACEHOLDER.fullmatch(template)
@@ -134,4 +134,4 @@ def _router() -> APIRouter:
 
 
 router = _router()
-"""Tried before the others, as its paths have words where those of others have parameters."""
+"""Tried before the others, as its paths have words where others have parameters."""

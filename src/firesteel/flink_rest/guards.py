@@ -1,4 +1,4 @@
-"""Who gets a fixed answer (`table.Asker`), and what such an answer can say of what was asked for."""
+"""Who gets a fixed answer (`table.Asker`), and the facts that such an answer can contain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Question:
     context: RestContext
     principal: Principal
     path: Mapping[str, str]
-    """The parameters of the path: checked, and ids of hex digits in lower case."""
+    """The checked parameters of the path, with hex ids in lower case."""
 
     @property
     def caller(self) -> Caller:
@@ -97,7 +97,7 @@ GUARDS: Mapping[Asker, Callable[[Question], Awaitable[Facts]]] = {
 
 
 def new_trigger() -> str:
-    """An id that can be told from others without being remembered, by whichever node leads then."""
+    """An id that any later leader can verify without having stored it."""
     drawn = secrets.token_hex(8)
     return drawn + _mark(drawn)
 

@@ -1,4 +1,4 @@
-"""What went in and out of a vertex, in the contract's words."""
+"""Input and output of a vertex, in the form of the contract."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def io_message(io: Io) -> Json:
 
 
 def _complete(io: Io, value: int | None) -> bool:
-    """Whether it will not change any more by becoming known."""
+    """Whether the number is final."""
     return value is not None or not io.pending

@@ -1,4 +1,4 @@
-"""Uploaded programs, which are here what jars are to the contract: Python code and pipelines."""
+"""Uploaded programs, which take the place of the contract's jars: Python code and pipelines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ router = APIRouter(
 )
 
 UPLOADS = "jars"
-"""Stands before the id in the answer to an upload. Clients take the last part of it; where the file is, is nobody's affair."""
+"""The prefix of the id in the answer to an upload. Clients use the last part; the real path of the file is not revealed."""
 
 JarIdParam = Annotated[str, Path(alias="jarid", max_length=255, description="The id of an uploaded program")]
 QueryParam = Annotated[ProgramQuery, Depends()]
@@ -56,7 +56,7 @@ _FILE = {
 }
 
 
-@router.get("/jars", summary="The uploaded programs that the caller sees")
+@router.get("/jars", summary="The uploaded programs that the caller may see")
 async def list_programs(request: Request, context: Context, caller: CallerParam) -> Response:
     seen = [u for u in await context.gateway.list_uploads() if may_read(caller.principal, u.owner)]
     address = context.address or str(request.base_url).rstrip("/")
@@ -82,7 +82,7 @@ async def upload_program(request: Request, context: Context, caller: CallerParam
     return answer(message)
 
 
-@router.delete("/jars/{jarid}", summary="Forget an uploaded program; its jobs go on")
+@router.delete("/jars/{jarid}", summary="Remove an uploaded program; its jobs continue")
 async def delete_program(context: Context, caller: CallerParam, jar_id: JarIdParam) -> Response:
     require(caller.principal, Role.OPERATOR)
     upload = await _find(context, caller, jar_id)
@@ -94,14 +94,14 @@ async def delete_program(context: Context, caller: CallerParam, jar_id: JarIdPar
     return answer({})
 
 
-@router.get("/jars/{jarid}/plan", summary="What would run")
+@router.get("/jars/{jarid}/plan", summary="The graph that would run")
 async def show_plan(context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam) -> Response:
     return await _plan(context, caller, jar_id, wish_of(query, ProgramRequestBody()))
 
 
 @router.post(
     "/jars/{jarid}/plan",
-    summary="What would run",
+    summary="The graph that would run",
     openapi_extra=body_schema(ProgramRequestBody),
 )
 async def make_plan(
@@ -111,7 +111,7 @@ async def make_plan(
     return await _plan(context, caller, jar_id, wish_of(query, body))
 
 
-@router.post("/jars/{jarid}/run", summary="Run it as a job", openapi_extra=body_schema(ProgramRequestBody))
+@router.post("/jars/{jarid}/run", summary="Run a program as a job", openapi_extra=body_schema(ProgramRequestBody))
 async def run_program(
     request: Request, context: Context, caller: CallerParam, jar_id: JarIdParam, query: QueryParam
 ) -> Response:
@@ -124,7 +124,7 @@ async def run_program(
 @router.post(
     "/jars/{jarid}/run-application",
     status_code=202,
-    summary="Run it as an application, which is a job",
+    summary="Run a program as an application, which is a job",
     openapi_extra=body_schema(ProgramRequestBody),
 )
 async def run_application(
@@ -165,13 +165,13 @@ async def _source(
     if kind in ARCHIVES and wish.entry and wish.entry != MAIN:
         ref = BlobRef(BlobKey(upload.key), upload.name)
         if not await has_module(context, ref, wish.entry):
-            raise no_entry(upload, wish.entry, "name a module that it has")
+            raise no_entry(upload, wish.entry, "name a module in it")
     text = await _text(context, upload) if kind in PIPELINES else None
     return source_of(upload, text, wish)
 
 
 async def _find(context: RestContext, caller: Caller, jar_id: str) -> Upload | None:
-    """The program of that id; another owner's is not there."""
+    """The program of that id; programs of other owners count as missing."""
     if not is_upload_id(jar_id):
         return None
     uploads = await context.gateway.list_uploads()
@@ -186,10 +186,10 @@ def _check_write(caller: Caller, upload: Upload) -> None:
 
 
 async def _text(context: RestContext, upload: Upload) -> bytes:
-    """A whole pipeline: no larger than one that is sent to be run."""
+    """The text of a pipeline, with the size limit of a submitted one."""
     limit = memory_bytes(context.configuration.rest.max_content_length)
     if upload.size > limit:
-        raise TooLargeError(f"the pipeline {upload.name} has {upload.size:,} bytes, and one may have {limit:,}")
+        raise TooLargeError(f"the pipeline {upload.name} has {upload.size:,} bytes, but at most {limit:,} are allowed")
     _, chunks = await context.blobs.open_read(BlobKey(upload.key))
     return b"".join([chunk async for chunk in chunks])
 

@@ -38,21 +38,21 @@ async def show_configuration(context: Context, principal: CallerPrincipal) -> Re
     return answer(render_configuration(context.configuration, principal))
 
 
-@router.get("/jobmanager/environment", summary="What this node runs on")
+@router.get("/jobmanager/environment", summary="The environment of this node")
 async def show_environment() -> Response:
     return answer(render_environment())
 
 
 @router.get("/jobmanager/metrics", summary="Metrics of this node, or their names")
 async def show_metrics(context: Context, caller: CallerParam, get: MetricsParam = None) -> Response:
-    """Of the leader, with what its registry has beside Flink's own numbers for those from whom nothing is hidden."""
+    """Metrics of the leader. Callers that may see everything also get those of its registry."""
     overview = await context.gateway.request_cluster_overview()
     own = await asyncio.to_thread(own_measures)
     values: dict[str, object] = {
         **named(resource_measures(overview.resources)),
         UNFINISHED_JOBS.flink: (await count_jobs(context, caller))["running"],
         **named(own),
-        # What dashboards show as the heap of a node is its resident memory: Python has no other measure.
+        # Dashboards show the resident memory as the node's heap: Python has no other measure.
         "Status.JVM.Memory.Heap.Used": own.get(RESIDENT, 0),
         "Status.JVM.Memory.Heap.Committed": own.get(RESIDENT, 0),
         "Status.JVM.Memory.Heap.Max": physical_memory(),
@@ -69,7 +69,7 @@ async def list_logs(context: Context, principal: CallerPrincipal) -> Response:
     return answer(await listed(files_of(context)))
 
 
-@router.get("/jobmanager/logs/{filename}", response_class=Response, summary="One of them")
+@router.get("/jobmanager/logs/{filename}", response_class=Response, summary="A log file of this node")
 async def show_log_file(
     context: Context, principal: CallerPrincipal, filename: Annotated[str, Path(max_length=255)]
 ) -> Response:
@@ -86,7 +86,7 @@ async def show_log(context: Context, principal: CallerPrincipal) -> Response:
     return await text_of(files_of(context)[NODE_LOG]) or empty_text()
 
 
-@router.get("/jobmanager/stdout", response_class=Response, summary="What this node printed")
+@router.get("/jobmanager/stdout", response_class=Response, summary="The standard output of this node")
 async def show_stdout(context: Context, principal: CallerPrincipal) -> Response:
     require_all(principal)
     return await text_of(files_of(context)[NODE_OUTPUT]) or empty_text()
@@ -103,9 +103,9 @@ def files_of(context: RestContext) -> LogFiles:
 
 
 def render_configuration(configuration: Configuration, principal: Principal) -> list[Json]:
-    """Every setting as it is in force. Masked twice: by what is declared a secret, and by what looks like one (S27).
+    """Every effective setting. Masked twice: what is declared a secret, and what looks like one (S27).
 
-    Where files of the node are, admins only are told: a path is the first thing that one needs to get at a file (S39).
+    Only admins see paths of the node: a path is the first thing that an attacker needs to get at a file (S39).
     """
     rows: list[Json] = [{"key": row.key, "value": row.value} for row in configuration.rows()]
     if principal.role is not Role.ADMIN:
@@ -129,7 +129,7 @@ def render_environment() -> Json:
     }
 
 
-# -- below a job: copies that Flink's history server has. They answer for jobs that are unknown too -------------------------
+# -- below a job: copies that Flink's history server has. They also answer for unknown jobs ---------------------------------
 
 of_job = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], responses=ERRORS)
 
@@ -139,19 +139,19 @@ async def show_configuration_of_job(context: Context, principal: CallerPrincipal
     return answer(render_configuration(context.configuration, principal))
 
 
-@of_job.get("/jobmanager/environment", summary="What this node runs on")
+@of_job.get("/jobmanager/environment", summary="The environment of this node")
 async def show_environment_of_job(job_id: JobIdParam) -> Response:
     return answer(render_environment())
 
 
-@of_job.get("/jobmanager/log-url", summary="Where a dashboard shows the node's logs")
+@of_job.get("/jobmanager/log-url", summary="The URL of the node's logs in a dashboard")
 async def show_log_url(request: Request, context: Context, job_id: JobIdParam) -> Response:
     return answer({"url": f"{_base(request, context.address)}/#/job-manager/logs"})
 
 
 @of_job.get(
     "/taskmanagers/{taskmanagerid}/log-url",
-    summary="Where a dashboard shows an engine's logs",
+    summary="The URL of an engine's logs in a dashboard",
 )
 async def show_engine_log_url(
     request: Request,
@@ -159,10 +159,10 @@ async def show_engine_log_url(
     job_id: JobIdParam,
     engine: Annotated[str, Path(alias="taskmanagerid", max_length=200)],
 ) -> Response:
-    # The contract leaves ids as they are, colons too; what could end the address is escaped.
+    # The contract keeps ids unchanged, including colons; only characters that could end the URL are escaped.
     return answer({"url": f"{_base(request, context.address)}/#/task-manager/{quote(engine, safe=':-_.')}/logs"})
 
 
 def _base(request: Request, address: str) -> str:
-    """Under the address that this node has for others; before it has one, the one that it was asked under."""
+    """The public address of this node, or, before it has one, the address of the request."""
     return (address or str(request.base_url)).rstrip("/")

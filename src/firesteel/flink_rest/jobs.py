@@ -1,4 +1,4 @@
-"""`/jobs` and one job as a whole: lists, details, state, result, and its cancelling."""
+"""`/jobs` and one job as a whole: lists, details, state, result and cancellation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JobClientHeartbeatRequestBody(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     expires_at: int | None = Field(None, alias="expiredTimestamp", ge=-(2**63), le=2**63 - 1)
-    """ms; what counts is the timeout with which the job was submitted."""
+    """Milliseconds; ignored in favour of the timeout that the job was submitted with."""
 
 
 @router.get("", summary="All jobs with their states")
@@ -42,15 +42,15 @@ async def list_jobs(context: Context, caller: CallerParam) -> Response:
     return answer({"jobs": [{"id": j.job_id, "status": j.status.value} for j in jobs if caller.sees(j.owner)]})
 
 
-@router.get("/overview", summary="All jobs, a line each")
+@router.get("/overview", summary="All jobs, one row each")
 async def show_overview(context: Context, caller: CallerParam) -> Response:
     return encoded(context.overview.answer(await context.gateway.list_jobs(), caller.sees, time.time()))
 
 
-_STOP_MODE: dict[int | str, dict[str, Any]] = {308: {"model": Errors, "description": "`stop` is no mode any more."}}
+_STOP_MODE: dict[int | str, dict[str, Any]] = {308: {"model": Errors, "description": "The mode `stop` was removed."}}
 
 job_router = APIRouter(prefix="/jobs/{jobid}", tags=["jobs"], responses=ERRORS)
-"""Tried after everything that has a word where this has a job's id."""
+"""Tried after all paths that have a word in place of a job's id."""
 
 
 @job_router.get("", summary="A job with its vertices and its plan")
@@ -72,12 +72,12 @@ async def show_plan(context: Context, caller: CallerParam, job_id: JobIdParam) -
     return answer({"plan": render_plan(await read_job(context, caller, job_id))})
 
 
-@job_router.get("/config", summary="How a job is run")
+@job_router.get("/config", summary="The execution settings of a job")
 async def show_config(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
     return answer(render_config(await read_job(context, caller, job_id)))
 
 
-@job_router.get("/execution-result", summary="How a job ended, once it has")
+@job_router.get("/execution-result", summary="How a job ended")
 async def show_result(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
     try:
         job = await read_job(context, caller, job_id)
@@ -93,10 +93,10 @@ async def show_exceptions(
     job_id: JobIdParam,
     most: Annotated[int, Query(alias="maxExceptions", ge=0, le=2**31 - 1)] = DEFAULT_MOST,
     labels: Annotated[
-        str | None, Query(alias="failureLabelFilter", description="`key:value`, several with commas")
+        str | None, Query(alias="failureLabelFilter", description="`key:value` pairs, separated by commas")
     ] = None,
 ) -> Response:
-    """Failures of the job's attempts, newest first, with the labels that the enrichers gave them."""
+    """Failures of the job's attempts, newest first, with the labels of the enrichers."""
     wanted = parse_labels(labels)
     job = await read_job(context, caller, job_id)
     return answer(render_exceptions(job, most, wanted))
@@ -110,7 +110,7 @@ async def cancel(
     mode: Annotated[str, Query(pattern="^(cancel|CANCEL|stop|STOP)$")] = "cancel",
     checkpoint: Annotated[
         Literal["keep", "discard"] | None,
-        Query(description="What becomes of the checkpoint of a stream; without it, what is configured"),
+        Query(description="Whether to keep the checkpoint of a stream; by default as configured"),
     ] = None,
 ) -> Response:
     if mode.lower() == "stop":
@@ -120,7 +120,7 @@ async def cancel(
 
 @job_router.get("/yarn-cancel", status_code=202, summary="Cancel a job, by GET")
 async def cancel_by_get(context: Context, caller: CallerParam, job_id: JobIdParam) -> Response:
-    """For Flink's dashboard. To the door it is the change that it is."""
+    """For Flink's dashboard. The door treats it as a change although it is a GET."""
     return await _cancel(context, caller, job_id)
 
 
@@ -146,7 +146,7 @@ async def _cancel(
     "/clientHeartbeat",
     status_code=202,
     openapi_extra=body_schema(JobClientHeartbeatRequestBody, required=True),
-    summary="The client that submitted the job is there",
+    summary="Report that the client of a job is alive",
 )
 async def report_heartbeat(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     require(caller.principal, Role.OPERATOR)
@@ -156,5 +156,5 @@ async def report_heartbeat(context: Context, caller: CallerParam, job_id: JobIdP
     try:
         await context.gateway.report_client_heartbeat(caller.write(job_id))
     except (JobNotFoundError, JobStateError):
-        pass  # a heartbeat that nobody waits for; the contract takes it all the same
+        pass  # a heartbeat that has no effect; the contract accepts it all the same
     return answer({}, 202)

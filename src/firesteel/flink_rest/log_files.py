@@ -1,4 +1,4 @@
-"""Log files of nodes and engines: a fixed set of names below directories that we know. No name from outside is a path (S4)."""
+"""Log files of nodes and engines: a fixed set of names in known directories. Names in requests are never paths (S4)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from firesteel.rest.logs import read_range
 from firesteel.rest.security.principals import Principal
 
 TEXT = "text/plain"
-"""Without a charset: so the contract has it."""
+"""Without a charset, as in the contract."""
 
 LogFiles = Mapping[str, Path]
-"""Names that may be asked for, and the files they are."""
+"""The names of logs, and their files."""
 
 
 def require_all(principal: Principal) -> None:
-    """What a node or an engine writes tells of the jobs of all owners (S19)."""
+    """Check that the caller may see all owners: logs of nodes and engines mention the jobs of all of them (S19)."""
     if not sees_all(principal):
         raise ForbiddenError(
-            f"{principal.name} sees the jobs of {principal.owner} only, and the logs of nodes and engines tell of all; "
-            "look at the logs of a job (/jobs/<id>/logs/stderr), or ask an admin"
+            f"{principal.name} may only see jobs of {principal.owner}, but logs of nodes and engines cover all owners; "
+            "read the logs of a job (/jobs/<id>/logs/stderr), or ask an admin"
         )
 
 
 async def listed(files: LogFiles) -> Json:
-    """The files that are there."""
+    """The existing files."""
     return await asyncio.to_thread(_listed, files)
 
 
@@ -46,11 +46,11 @@ def _listed(files: LogFiles) -> Json:
 
 
 async def text_of(path: Path | None) -> Response | None:
-    """The file as it is now; None when there is none."""
+    """The current content of the file; None when there is none."""
     there = None if path is None else await asyncio.to_thread(_regular, path)
     if path is None or there is None:
         return None
-    # Without a content length: a log may be cut while it is read.
+    # Without a content length: a log may be truncated while it is read.
     return StreamingResponse(read_range(path, 0, there.st_size), headers={"content-type": TEXT})
 
 
@@ -59,7 +59,7 @@ def empty_text() -> Response:
 
 
 def _regular(path: Path) -> os.stat_result | None:
-    """What is known of a file; None for anything else, links too."""
+    """The status of a regular file; None for anything else, including links."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,7 +1,7 @@
-"""What is measured of a job, a vertex and its subtask, under the contract's names. Pure; `metrics` has the routes.
+"""Metrics of a job, a vertex and its subtask, under the contract's names. Pure; `metrics` has the routes.
 
-The numbers come from `jobmaster.measures`, as those of the metrics registry do; here they are put together as a vertex has
-them, and what only the contract knows is added.
+The numbers come from `jobmaster.measures`, like those of the metrics registry; this module groups them by vertex and adds
+those that only the contract has.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ WATERMARK = "currentInputWatermark"
 
 
 def named(measures: Mapping[Metric, float]) -> dict[str, float]:
-    """By the contract's names and in its units; what has no name there is left out."""
+    """Values by the contract's names and in its units, without those that it has no name for."""
     return {metric.flink: metric.flink_value(value) for metric, value in measures.items() if metric.flink}
 
 
 def node_values(registry: MetricRegistry) -> dict[str, object]:
-    """What the node counts of itself and of the cluster, by group: `dispatcher.submissions.accepted`."""
+    """The node's own metrics and those of the cluster, by group: `dispatcher.submissions.accepted`."""
     values: dict[str, object] = {}
     for reading in registry.readings():
         metric = reading.metric
         if metric.group in OF_JOBS or metric.group is Group.ENGINE:
-            continue  # these have resources of their own
+            continue  # these have their own resources
         for labels, value in reading.values.items():
             values[_path(metric, labels)] = value
         for labels, rate in reading.rates.items():
@@ -52,7 +52,7 @@ def _path(metric: Metric, labels: Labels, *more: str) -> str:
 
 
 def overview_metrics(job: JobOverview, now: float) -> dict[str, float]:
-    """Of a job that has not ended, as far as a list of jobs tells."""
+    """Metrics of a job that has not ended, as far as a list of jobs has them."""
     return named(job_measures(job.status, job.restarts, now - job.changed_at))
 
 
@@ -88,7 +88,7 @@ def job_metrics(job: JobView, checkpoints: CheckpointHistory | None) -> dict[str
 
 
 def subtask_metrics(vertex: VertexView) -> dict[str, float]:
-    """Names are Flink's; what is not known has none."""
+    """Metrics under Flink's names; unknown ones are left out."""
     values = named(vertex_measures(vertex.io)) | _rates(vertex) | _times(vertex)
     if STATE_ROWS in (own := _query(vertex.job, vertex.name)):
         values[STATE_ROWS.flink] = own[STATE_ROWS]
@@ -98,7 +98,7 @@ def subtask_metrics(vertex: VertexView) -> dict[str, float]:
 
 
 def _query(job: JobView, sink: str) -> dict[Metric, float]:
-    """Of the query of a sink; nothing of any other vertex."""
+    """Metrics of a sink's query; none for any other vertex."""
     told = _sinks(job).get(sink) or {}
     return stream_measures(
         told, Committed.from_json(job.checkpoints[sink]) if sink in job.checkpoints else Committed(), job.at
@@ -111,7 +111,7 @@ def _sinks(job: JobView) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _rates(vertex: VertexView) -> dict[str, float]:
-    """Rows per second while batches are worked on: as Spark tells it of a query, else on average."""
+    """Rows per second while batches are processed: as Spark reports for a query, otherwise on average."""
     io, values = vertex.io, dict[str, float]()
     if io.busy_ms:
         rows = {INPUT_RATE.flink: io.read_records, "numRecordsOutPerSecond": io.write_records}
@@ -137,6 +137,6 @@ def _times(vertex: VertexView) -> dict[str, float]:
 
 
 def watermark_of(vertex: VertexView) -> int | None:
-    """In ms: the lowest of the queries that the vertex is a part of. None where there is none."""
+    """The lowest watermark, in ms, of the queries that the vertex is a part of; None if there is none."""
     found = (watermark_seconds((_sinks(vertex.job).get(name) or {}).get("watermark")) for name in vertex.sinks())
     return min((ms(w) for w in found if w is not None), default=None)

@@ -1,4 +1,4 @@
-"""Metrics of jobs, vertices and subtasks. Whatever is unknown has none, and is no error."""
+"""Metrics of jobs, vertices and subtasks. An unknown job or vertex has none, which is not an error."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ _JOB_ID = re.compile(HEX_ID)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
-@router.get("/jobs/metrics", summary="Metrics over jobs that run")
+@router.get("/jobs/metrics", summary="Metrics over running jobs")
 async def show_jobs_metrics(
     context: Context,
     caller: CallerParam,
     get: MetricsParam = None,
     agg: AggregationParam = None,
-    jobs: Annotated[str | None, Query(max_length=20_000, description="Ids of jobs, with commas; else all")] = None,
+    jobs: Annotated[
+        str | None, Query(max_length=20_000, description="Ids of jobs, separated by commas; by default all")
+    ] = None,
 ) -> Response:
     wanted = _job_ids(jobs)
     now = time.time()
@@ -83,7 +85,7 @@ async def show_subtasks_metrics(
     vertex: VertexIdParam,
     get: MetricsParam = None,
     agg: AggregationParam = None,
-    subtasks: Annotated[str | None, Query(max_length=2000, description="`0` or `0-3`, several with commas")] = None,
+    subtasks: Annotated[str | None, Query(max_length=2000, description="`0` or `0-3`, separated by commas")] = None,
 ) -> Response:
     holders = [await _values(context, caller, job_id, vertex)] if _has_ours(subtasks) else []
     return answer(aggregates_of(holders, get, agg))
@@ -103,7 +105,7 @@ async def show_subtask_metrics(
 
 
 async def _values(context: RestContext, caller: Caller, job_id: JobID, vertex: str) -> Mapping[str, float]:
-    """What is known; nothing of a vertex or a job that is not."""
+    """The known metrics; empty for an unknown job or vertex."""
     try:
         return subtask_metrics(await read_vertex(context, caller, job_id, vertex))
     except HttpError:
@@ -119,7 +121,7 @@ def _job_ids(text: str | None) -> set[JobID]:
 
 
 def _has_ours(text: str | None) -> bool:
-    """Whether the one subtask that there is was asked for."""
+    """Whether the request includes the one subtask."""
     found = not words(text)
     for word in words(text):
         match = _RANGE.fullmatch(word)

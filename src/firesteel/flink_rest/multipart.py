@@ -1,4 +1,4 @@
-"""The one file of a multipart body, as a stream: at no time is more of it in memory than the client sends at once (S24)."""
+"""The one file of a multipart body, as a stream: never more of it is in memory than the client sends at once (S24)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PARTS = 16
-"""Fields that forms send beside the file are read over; nobody needs many."""
+"""The number of parts of a form, of which all but the file are skipped."""
 MAX_FIELDS = 1 << 16
-"""Bytes of all of them together."""
+"""The total size of the skipped fields in bytes."""
 MAX_HEADERS = 8
 MAX_HEADER_SIZE = 4096
 
@@ -27,13 +27,13 @@ MAX_HEADER_SIZE = 4096
 @dataclass(frozen=True, slots=True)
 class FilePart:
     name: str
-    """As the client calls it: a text to be checked, never a path (S5)."""
+    """The client's name for it: a text to be checked, never a path (S5)."""
     chunks: AsyncIterator[bytes]
-    """Its bytes. Ends when the whole body was read and had no second file; raises HttpError when it is no proper body."""
+    """Its bytes. Ends when the whole body was read without a second file; raises HttpError for a malformed body."""
 
 
 async def file_part(request: Request) -> FilePart:
-    """The file in the body, read up to where its bytes begin. Raises HttpError 400."""
+    """The file in the body, read up to the start of its bytes. Raises HttpError 400."""
     kind, options = parse_options_header(request.headers.get("content-type"))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
@@ -73,7 +73,7 @@ async def _rest(parts: AsyncIterator[_Event]) -> AsyncIterator[bytes]:
 def _skip(skipped: int, data: bytes) -> int:
     skipped += len(data)
     if skipped > MAX_FIELDS:
-        raise HttpError(400, f"The fields beside the file have more than {MAX_FIELDS} bytes; send the file alone.")
+        raise HttpError(400, f"The other fields have more than {MAX_FIELDS} bytes; send only the file.")
     return skipped
 
 
@@ -94,10 +94,10 @@ async def _events(request: Request, boundary: bytes) -> AsyncIterator[_Event]:
             if reader.ended:
                 return
     except FormParserError as error:
-        raise HttpError(400, f"The body is not a proper multipart body: {error}") from error
+        raise HttpError(400, f"The body is not a valid multipart body: {error}") from error
     except ClientDisconnect:
         pass
-    raise HttpError(400, "The body ends in the middle; send it again.")
+    raise HttpError(400, "The body is incomplete; send it again.")
 
 
 class _Reader:
@@ -126,7 +126,7 @@ class _Reader:
     def _begin(self) -> None:
         self._parts += 1
         if self._parts > MAX_PARTS:
-            raise HttpError(400, f"The body has more than {MAX_PARTS} parts; send the file alone.")
+            raise HttpError(400, f"The body has more than {MAX_PARTS} parts; send only the file.")
         self._disposition = b""
 
     def _header(self) -> None:

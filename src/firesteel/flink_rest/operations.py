@@ -1,6 +1,6 @@
-"""Savepoints, stops, checkpoints and disposals: triggered under an id, and asked for later.
+"""Savepoints, stops, checkpoints and disposals: triggered under an id, and polled later.
 
-A trigger is refused at once when the job is unknown or cannot do it, and is durable once it is answered (I19).
+A trigger is refused at once if the job is unknown or in the wrong state, and is durable once it is answered (I19).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from firesteel.types import JobID
 router = APIRouter(tags=["operations"], responses=ERRORS)
 
 FAILURE_CLASS = "firesteel.OperationFailed"
-"""What Flink's client shows before the message."""
+"""The prefix that Flink's client shows before the message."""
 
 TriggerId = Annotated[str, Field(pattern=HEX_ID)]
 
@@ -56,13 +56,13 @@ class TriggerBody(BaseModel):
     trigger_id: TriggerId | None = Field(None, alias="triggerId")
 
     def draw(self) -> str:
-        """The id that the client chose, so that it may repeat itself, or a new one."""
+        """The id that the client chose in order to repeat the request, or a new one."""
         return self.trigger_id.lower() if self.trigger_id else uuid.uuid4().hex
 
 
 class SavepointTriggerRequestBody(TriggerBody):
     target: str | None = Field(None, alias="target-directory")
-    """None: where `state.savepoints.dir` says."""
+    """None means `state.savepoints.dir`."""
     cancel: bool | None = Field(False, alias="cancel-job")
     format: SavepointFormat | None = Field(None, alias="formatType")
     """There is one format; both names are accepted."""
@@ -71,22 +71,22 @@ class SavepointTriggerRequestBody(TriggerBody):
 class StopWithSavepointRequestBody(TriggerBody):
     target: str | None = Field(None, alias="targetDirectory")
     drain: bool | None = False
-    """Accepted: a stop waits for the batch that is under way either way."""
+    """Accepted without effect: a stop always waits for the current batch."""
     format: SavepointFormat | None = Field(None, alias="formatType")
     savepoint: bool | None = True
-    """Not in Flink's contract: false stops without one."""
+    """Not in Flink's contract: false stops without a savepoint."""
 
 
 class CheckpointTriggerRequestBody(TriggerBody):
     kind: CheckpointKind | None = Field(None, alias="checkpointType")
-    """A batch that is committed is complete, so all kinds are the same."""
+    """A committed batch is complete, so all kinds are the same."""
 
 
 class SavepointDisposalRequest(TriggerBody):
     path: str | None = Field(None, alias="savepoint-path")
 
 
-# -- what became of them --------------------------------------------------------------------------------------------
+# -- outcomes -------------------------------------------------------------------------------------------------------
 
 
 def render_savepoint(operation: Operation) -> Json:
@@ -94,13 +94,13 @@ def render_savepoint(operation: Operation) -> Json:
         return {"status": IN_PROGRESS, "operation": None}
     if operation.status is OperationStatus.FAILED:
         return {"status": COMPLETED, "operation": {"failure-cause": cause_of(operation)}}
-    # A stop without a savepoint leaves a checkpoint, which is where the next run can go on.
+    # A stop without a savepoint leaves a checkpoint, from which the next run can start.
     location = operation.result.get("location") or operation.result.get("checkpoint") or ""
     return {"status": COMPLETED, "operation": {"location": mask_text(str(location))}}
 
 
 def render_checkpoint(operation: Operation) -> Json:
-    """In camel case, unlike the others; that is how the contract has it."""
+    """In camel case, unlike the others, as in the contract."""
     if operation.status is OperationStatus.IN_PROGRESS:
         return {"status": IN_PROGRESS, "operation": None}
     if operation.status is OperationStatus.FAILED:
@@ -133,7 +133,7 @@ def cause_of(operation: Operation) -> Json:
     "/jobs/{jobid}/savepoints",
     status_code=202,
     openapi_extra=body_schema(SavepointTriggerRequestBody),
-    summary="Take a savepoint of a stream, and cancel it if so wished",
+    summary="Take a savepoint of a stream, and optionally cancel it",
 )
 async def trigger_savepoint(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     body = await body_as(request, SavepointTriggerRequestBody)
@@ -148,7 +148,7 @@ async def trigger_savepoint(context: Context, caller: CallerParam, job_id: JobId
     "/jobs/{jobid}/stop",
     status_code=202,
     openapi_extra=body_schema(StopWithSavepointRequestBody),
-    summary="End a stream after the batch that it is at, with a savepoint",
+    summary="Stop a stream after its current batch, with a savepoint",
 )
 async def stop(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     body = await body_as(request, StopWithSavepointRequestBody)
@@ -163,7 +163,7 @@ async def stop(context: Context, caller: CallerParam, job_id: JobIdParam, reques
     "/jobs/{jobid}/checkpoints",
     status_code=202,
     openapi_extra=body_schema(CheckpointTriggerRequestBody),
-    summary="Find out up to which batch everything is committed",
+    summary="Determine the last batch that is committed everywhere",
 )
 async def trigger_checkpoint(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     body = await body_as(request, CheckpointTriggerRequestBody)
@@ -182,7 +182,7 @@ def _writable(caller: Caller, job_id: JobID) -> None:
 
 
 async def _check_target(context: RestContext, caller: Caller, target: str | None) -> None:
-    """Those who are not admin have savepoints written below directories for them (S42)."""
+    """Check that a non-admin's savepoint is below a configured directory (S42)."""
     if target is not None and caller.principal.role is not Role.ADMIN:
         await asyncio.to_thread(check_savepoint_place, context.configuration, target, "target-directory")
 
@@ -190,16 +190,16 @@ async def _check_target(context: RestContext, caller: Caller, target: str | None
 # -- polls ----------------------------------------------------------------------------------------------------------
 
 
-@router.get("/jobs/{jobid}/savepoints/{triggerid}", summary="What became of it")
+@router.get("/jobs/{jobid}/savepoints/{triggerid}", summary="The outcome of an operation")
 async def poll_savepoint(
     context: Context, caller: CallerParam, job_id: JobIdParam, trigger_id: TriggerIdParam
 ) -> Response:
-    """Of a savepoint, or of a stop."""
+    """The operation may be a savepoint or a stop."""
     kinds = (OperationKind.SAVEPOINT, OperationKind.STOP)
     return answer(render_savepoint(await _operation(context, caller, job_id, trigger_id, "savepoint", kinds)))
 
 
-@router.get("/jobs/{jobid}/checkpoints/{triggerid}", summary="What became of it")
+@router.get("/jobs/{jobid}/checkpoints/{triggerid}", summary="The outcome of an operation")
 async def poll_checkpoint(
     context: Context, caller: CallerParam, job_id: JobIdParam, trigger_id: TriggerIdParam
 ) -> Response:
@@ -233,7 +233,7 @@ async def _operation(
     summary="Remove a savepoint",
 )
 async def dispose(context: Context, principal: CallerPrincipal, request: Request) -> Response:
-    # Whose it is cannot be told from a path, so it is for those to whom nothing is another tenant's (S36).
+    # A path does not tell the owner, so this is for callers that may see all tenants (S36).
     require(principal, Role.ADMIN)
     body = await body_as(request, SavepointDisposalRequest)
     if body.path is None:
@@ -243,7 +243,7 @@ async def dispose(context: Context, principal: CallerPrincipal, request: Request
     return answer({"request-id": trigger_id})
 
 
-@router.get("/savepoint-disposal/{triggerid}", summary="What became of it")
+@router.get("/savepoint-disposal/{triggerid}", summary="The outcome of an operation")
 async def poll_disposal(context: Context, principal: CallerPrincipal, trigger_id: TriggerIdParam) -> Response:
     try:
         found = await context.gateway.request_operation(NO_JOB, trigger_id)

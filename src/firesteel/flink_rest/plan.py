@@ -1,4 +1,4 @@
-"""The plan of a job: its graph, in the contract's shape."""
+"""The plan of a job: its graph, in the form of the contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firesteel.rest.answers import Json
 from firesteel.rest.vertex_ids import vertex_id
 
 _LONGEST = 2000
-"""Characters of a description; a query may be longer than anybody wants to see in a box."""
+"""The length of a description in characters; a query may be too long for a box."""
 
 _SHOWN = {
     "source": ("format", "path", "table"),
@@ -21,7 +21,7 @@ _SHOWN = {
     "sink": ("format", "path", "table", "mode", "output_mode", "foreach_batch"),
     "script": ("file",),
 }
-"""What says best what a vertex of a kind does. Options are left out: they hold more secrets than insights."""
+"""The fields that best describe a vertex, by kind. Options are left out, as they may hold secrets."""
 
 
 def render_plan(job: JobView) -> Json:
@@ -53,13 +53,13 @@ def _node(vertex: VertexView, graph: Mapping[str, Any]) -> Json:
 
 
 def ship_strategy(vertex: VertexView, name: str) -> str:
-    """As Spark's plan has it, once the driver has told. Before that, and where it is in doubt, nothing is said of an edge."""
+    """The strategy in Spark's plan, once the driver has reported it. Before that, and if it is ambiguous, it is empty."""
     edges: Mapping[str, Mapping[str, str]] = vertex.job.progress.get("edges") or {}
     return edges.get(vertex.name, {}).get(name, "")
 
 
 def description(vertex: VertexView, graph: Mapping[str, Any]) -> str:
-    """As HTML, which is what clients take it for: everything that a user wrote is escaped (S15)."""
+    """The description as HTML, which clients expect: all text of users is escaped (S15)."""
     return "".join(f"{html.escape(_short(mask_text(line)))}<br/>" for line in _lines(vertex, graph))
 
 
@@ -67,7 +67,7 @@ def _lines(vertex: VertexView, graph: Mapping[str, Any]) -> Iterator[str]:
     kind: str = vertex.data["kind"]
     shown = [key for key in _SHOWN.get(kind, ()) if graph.get(key)]
     if vertex.job.streaming and "mode" in shown:
-        shown.remove("mode")  # of a batch; what a stream writes is its output_mode
+        shown.remove("mode")  # only for batch; a stream has output_mode
     said = [f"{key}=[{' '.join(str(graph[key]).split())}]" for key in shown]
     yield f"{kind.capitalize()} {vertex.name}: {', '.join(said)}" if said else f"{kind.capitalize()} {vertex.name}"
     if words := vertex.data.get("description"):

@@ -1,4 +1,4 @@
-"""An uploaded program as a job graph: a pipeline is what it says, Python code is the script of a job (S12)."""
+"""An uploaded program as a job graph: a pipeline as it is, Python code as the script of a job (S12)."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ SUFFIXES = PIPELINES | ARCHIVES | {".py"}
 MAIN = "__main__"
 
 NAME_KEY = "pipeline.name"
-"""The one setting of Flink's that means the same here."""
+"""The one setting of Flink that has the same meaning here."""
 
 
 def kind_of(name: str) -> str:
-    """The suffix of a program that can be run here. Raises HttpError 400, in words."""
+    """The suffix of a program that can be run. Raises HttpError 400 with an explanation."""
     suffix = PurePath(name).suffix.lower()
     if suffix in SUFFIXES:
         return suffix
     if suffix == ".jar":
         raise HttpError(
             400,
-            f"{name} is a Java archive, and Firesteel runs Spark jobs in Python and SQL, not Flink programs: upload a "
+            f"{name} is a Java archive, but Firesteel runs Spark jobs in Python and SQL, not Flink programs: upload a "
             f"program ({', '.join(sorted(SUFFIXES))}). Java libraries of a job go into settings.artifacts.jars.",
         )
-    raise HttpError(400, f"{name} is no program that could be run: upload one of {', '.join(sorted(SUFFIXES))}.")
+    raise HttpError(400, f"{name} is not a program: upload one of {', '.join(sorted(SUFFIXES))}.")
 
 
 def source_of(upload: Upload, text: bytes | None, wish: Wish) -> SubmittedDocument:
-    """What a program is as a document, with what the caller set for this run; `text` is the content of a pipeline.
+    """The document for a program, with the caller's settings for this run; `text` is the content of a pipeline.
 
-    Raises InvalidPipelineError or HttpError 400 with what is wrong with it.
+    Raises InvalidPipelineError or HttpError 400 with its problems.
     """
     suffix = kind_of(upload.name)
     if text is None:
@@ -59,7 +59,7 @@ def source_of(upload: Upload, text: bytes | None, wish: Wish) -> SubmittedDocume
 
 
 def plan_of(graph: JobGraph, job_id: JobID | None) -> Json:
-    """What would run. Nothing of it is read or started."""
+    """The graph that would run. Nothing is read or started."""
     submission = Submission(job_id or new_job_id(), graph, time.time(), "")
     shown = execution_graph(submission, JobState(graph.settings.restart), {}, now=submission.submitted_at)
     return render_plan(JobView(shown, submission.submitted_at))
@@ -71,11 +71,11 @@ def _script(upload: Upload, suffix: str, wish: Wish) -> dict[str, Any]:
     data: dict[str, Any] = {"name": PurePath(upload.name).stem, "vertices": [vertex]}
     entry = "" if wish.entry == MAIN else wish.entry
     if suffix in ARCHIVES:
-        # Functions that run on the engine find the program's modules there too.
+        # Functions on the engine also find the program's modules there.
         data["settings"] = {"artifacts": {"py_files": [reference]}}
         entry = entry or ("" if upload.entry == MAIN else upload.entry)
         if not entry and not upload.entry:
-            raise HttpError(400, f"{upload.name} has no __main__.py: give the module to run as entryClass.")
+            raise HttpError(400, f"{upload.name} has no __main__.py: name the module to run as entryClass.")
         if entry:
             vertex["module"] = entry
     elif entry:
@@ -106,7 +106,7 @@ def no_entry(upload: Upload, entry: str, fix: str = "leave entryClass out") -> H
 
 
 def _variables(wish: Wish) -> dict[str, str]:
-    """A pipeline has no arguments but variables: `name=value` each."""
+    """The arguments of a pipeline are variables: `name=value` each."""
     variables: dict[str, str] = {}
     for arg in wish.args:
         name, sign, value = arg.partition("=")
@@ -117,12 +117,12 @@ def _variables(wish: Wish) -> dict[str, str]:
 
 
 def _on_top(wish: Wish) -> dict[str, Any]:
-    """What the caller set for this run, in place of what the program says."""
+    """Apply the caller's settings for this run over those of the program."""
     settings: dict[str, Any] = {}
     if spark := _spark_settings(wish.configuration):
         settings["spark"] = spark
     if wish.savepoint is not None:
-        # Who owns the savepoint afterwards (claimMode) makes no difference: a restore only ever reads it.
+        # The owner of the savepoint afterwards (claimMode) makes no difference: a restore only reads it.
         settings["restore"] = {
             "path": wish.savepoint,
             "allow_non_restored_state": wish.allow_non_restored_state,
@@ -136,11 +136,11 @@ def _on_top(wish: Wish) -> dict[str, Any]:
 
 
 def _spark_settings(configuration: Mapping[str, str]) -> dict[str, str]:
-    """What a job may set is for its admission to say; here is only what could be one at all."""
+    """The admission decides what a job may set; this only refuses keys that cannot be Spark settings."""
     strange = [key for key in configuration if not key.startswith("spark.") and key != NAME_KEY]
     if strange:
         shown = ", ".join(key[:100] for key in strange[:5])
         raise HttpError(
-            400, f"flinkConfiguration: {shown} mean nothing to Spark; set spark.* keys and {NAME_KEY} only."
+            400, f"flinkConfiguration: {shown} have no meaning for Spark; set only spark.* keys and {NAME_KEY}."
         )
     return {key: value for key, value in configuration.items() if key != NAME_KEY}

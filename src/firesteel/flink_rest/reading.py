@@ -1,4 +1,4 @@
-"""Asking for a job, for all resources that show one."""
+"""Reading a job, for all resources that show one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from firesteel.status import JobStatus
 from firesteel.types import JobID
 
 MOST_ROWS = 2**53
-"""A program may have written the files, and sums of such numbers still have to be numbers in JSON."""
+"""A program may have written the files, and sums of such numbers must still be valid in JSON."""
 
 
 async def read_job(context: RestContext, caller: Caller, job_id: JobID) -> JobView:
     """The job, if the caller may see it.
 
-    Raises HttpError 404 in the contract's words.
+    Raises HttpError 404 with the contract's message.
     """
     try:
         data = await context.gateway.request_job(caller.read(job_id))
@@ -43,10 +43,10 @@ async def read_vertex(context: RestContext, caller: Caller, job_id: JobID, verte
 
 
 async def read_subtask(context: RestContext, caller: Caller, job_id: JobID, vertex: str, subtask: int) -> VertexView:
-    """The vertex whose subtask that is."""
+    """The vertex of the subtask."""
     found = await read_vertex(context, caller, job_id, vertex)
     if subtask != SUBTASK:
-        raise HttpError(404, f"Invalid subtask index for vertex {vertex}; every vertex has one, which is {SUBTASK}")
+        raise HttpError(404, f"Invalid subtask index for vertex {vertex}; every vertex has only subtask {SUBTASK}")
     return found
 
 
@@ -66,7 +66,7 @@ async def read_history(context: RestContext, job: JobView) -> CheckpointHistory 
 
 
 async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str, int]:
-    """Rows that are known once a batch job has succeeded."""
+    """The row counts of a batch job that has succeeded."""
     if data["status"] != JobStatus.FINISHED or data["mode"] != "batch" or not data["attempt"]:
         return {}
     found = await asyncio.to_thread(_rows, context.logs.directory(JobID(data["job_id"]), data["attempt"]))
@@ -74,7 +74,7 @@ async def _counted(context: RestContext, data: Mapping[str, Any]) -> Mapping[str
 
 
 def _rows(directory: Path) -> dict[str, int]:
-    """Exact rows over those that Spark's operators tell; nothing when the files are gone or broken."""
+    """Exact counts, with those of Spark's operators as a fallback; empty when the files are missing or damaged."""
     operators, result = json_object(directory / OPERATORS), json_object(directory / RESULT)
     if operators is None or result is None:
         return {}

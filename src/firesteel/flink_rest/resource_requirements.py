@@ -1,4 +1,4 @@
-"""The parallelism of a job, which cannot change while it runs: what it has is told, and other wishes are refused."""
+"""The parallelism of a job, which cannot change while it runs: it is shown, and changes are refused."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class VertexRequirements(BaseModel):
 
 
 class JobResourceRequirementsBody(RootModel[dict[Annotated[str, Field(pattern=HEX_ID)], VertexRequirements]]):
-    """By vertex id."""
+    """Requirements by vertex id."""
 
 
 def render_requirements(job: JobView) -> Json:
-    """What a vertex has is what it needs: it cannot change."""
+    """The current parallelism is also the required one, as it cannot change."""
     return {v.id: {"parallelism": {"lowerBound": v.parallelism, "upperBound": v.parallelism}} for v in job.vertices}
 
 
@@ -48,7 +48,7 @@ async def show_requirements(context: Context, caller: CallerParam, job_id: JobId
 @router.put(
     "/resource-requirements",
     openapi_extra=body_schema(JobResourceRequirementsBody, required=True),
-    summary="Accepted if it changes nothing",
+    summary="Set the parallelism; accepted if it changes nothing",
 )
 async def update_requirements(context: Context, caller: CallerParam, job_id: JobIdParam, request: Request) -> Response:
     require(caller.principal, Role.OPERATOR)

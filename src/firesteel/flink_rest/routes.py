@@ -1,4 +1,4 @@
-"""The routers of this part, in the order in which they are tried: words before ids."""
+"""The routers of this package, in the order in which they are tried: words before ids."""
 
 from __future__ import annotations
 

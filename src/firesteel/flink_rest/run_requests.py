@@ -1,4 +1,4 @@
-"""What a client wants to run of an uploaded program: from the query and the body, whichever says it."""
+"""Requests to run an uploaded program, from the query and the body."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Parallelism = Annotated[int, Field(ge=-1, le=LARGEST_INT)]
 
 
 class ProgramRequestBody(BaseModel):
-    """Fields that are not known are ignored, as the contract wants it."""
+    """Unknown fields are ignored, as the contract requires."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -44,10 +44,10 @@ class ProgramRequestBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProgramQuery:
-    """The same in the query, as dashboards send it."""
+    """The same fields in the query, as dashboards send them."""
 
     entry: Annotated[str | None, Query(alias="entry-class", max_length=500)] = None
-    args: Annotated[str | None, Query(alias="programArg", max_length=MAX_TEXT, description="With commas between")] = (
+    args: Annotated[str | None, Query(alias="programArg", max_length=MAX_TEXT, description="Separated by commas")] = (
         None
     )
     line: Annotated[str | None, Query(alias="program-args", max_length=MAX_TEXT, description="As in a shell")] = None
@@ -58,7 +58,7 @@ class ProgramQuery:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to run, settled."""
+    """The combined request."""
 
     entry: str = ""
     args: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Wish:
 
 
 def wish_of(query: ProgramQuery, body: ProgramRequestBody) -> Wish:
-    """The body counts where both say something. Raises HttpError 400."""
+    """The combined request; the body takes precedence. Raises HttpError 400."""
     parallelism = query.parallelism if body.parallelism is None else body.parallelism
     if parallelism == 0:
         raise HttpError(400, "Parallelism must be a positive number, or -1 for the default.")
@@ -88,7 +88,7 @@ def wish_of(query: ProgramQuery, body: ProgramRequestBody) -> Wish:
 
 
 def _savepoint(query: ProgramQuery) -> str | None:
-    # Flink 2.3's dashboard sends the program's arguments under this name too; its own field is in the body.
+    # Flink 2.3's dashboard also sends the program's arguments under this name; its own field is in the body.
     return None if query.savepoint == query.line else query.savepoint
 
 
@@ -103,7 +103,7 @@ def _args(query: ProgramQuery, body: ProgramRequestBody) -> tuple[str, ...]:
 
 
 def _split(text: str, name: str) -> tuple[str, ...]:
-    """Into words as a shell would, and no more than that: nothing is expanded, and nothing runs (S11)."""
+    """Split into words like a shell, but without expanding or running anything (S11)."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""What Flink says of its answers, as data: `schemas.json`, made from its OpenAPI document by `scripts/flink_schemas.py`.
+"""The schemas of Flink's answers: `schemas.json`, made from its OpenAPI document by `scripts/flink_schemas.py`.
 
-No answer is checked against it while a node runs; tests do that, and the OpenAPI document of a node shows it.
+A node does not check answers against them; tests do, and the OpenAPI document of a node contains them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 @cache
 def published() -> dict[str, Any]:
-    """`operations`, by method and path: the status of success and the schema of the answer; `schemas` that these refer to."""
+    """`operations`: the success status and the schema of the answer, by method and path; `schemas` that these refer to."""
     content: dict[str, Any] = orjson.loads(resources.files(__package__).joinpath("schemas.json").read_bytes())
     return content
 

@@ -1,8 +1,8 @@
-"""Failures as Flink's Java client reads them.
+"""Failures in the form that Flink's Java client reads.
 
-Of the object that tells of a failure it reads one field only, `serialized-throwable`: a
-`org.apache.flink.util.SerializedThrowable` in Java's serialisation format. Without it the client takes the answer for a broken
-one, tries for a minute, and loses the message. So this writes that one object, as `ObjectOutputStream` would, without a JVM.
+Of a failure object the client only reads the field `serialized-throwable`: a `org.apache.flink.util.SerializedThrowable` in
+Java's serialisation format. Without it the client considers the answer malformed, retries for a minute, and loses the
+message. So this module writes that object as `ObjectOutputStream` would, without a JVM.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXT = "Ljava/lang/String;"
 
 
 def failure_cause(class_name: str, message: str, stack_trace: str = "") -> Json:
-    """What the contract shows of a failure. Without a stack trace, the message stands for it."""
+    """The contract's form of a failure. Without a stack trace, the message is used instead."""
     stack_trace = stack_trace or f"{class_name}: {message}\n"
     return {
         "class": class_name,
@@ -42,7 +42,7 @@ def failure_cause(class_name: str, message: str, stack_trace: str = "") -> Json:
 
 
 def serialized_throwable(class_name: str, message: str, stack_trace: str) -> bytes:
-    """The bytes of a SerializedThrowable of which only texts are set: message, stack trace and the class's name."""
+    """The bytes of a SerializedThrowable with only its texts: message, stack trace and the class name."""
     out = _Writer()
     out.write(_MAGIC, _OBJECT)
     out.describe(
@@ -63,15 +63,15 @@ def serialized_throwable(class_name: str, message: str, stack_trace: str) -> byt
             ("suppressedExceptions", "Ljava/util/List;"),
         ),
     )
-    out.write(_NULL)  # there is no class above
-    # The values, the topmost class first and each class's in the order of its fields.
+    out.write(_NULL)  # no superclass
+    # The values, from the topmost class down, each class in the order of its fields.
     out.write(_NULL, _text(f"{class_name}: {message}"), _NULL, _NULL, _END)
     out.write(_text(stack_trace), _text(class_name), _NULL)
     return bytes(out.data)
 
 
 class _Writer:
-    """Counts handles: classes and texts that were written once are referred to by number."""
+    """Counts handles: classes and texts that were already written are referred to by number."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -113,7 +113,7 @@ def _text(text: str) -> bytes:
 
 
 def _modified_utf8(text: str) -> bytes:
-    """Java's: NUL takes two bytes, and what is beyond the basic plane two surrogates of three bytes each."""
+    """Java's encoding: NUL takes two bytes, and characters beyond the basic plane two surrogates of three bytes each."""
     out = bytearray()
     raw = text.encode("utf-16-be", "surrogatepass")
     for (unit,) in struct.iter_unpack(">H", raw):

@@ -1,4 +1,4 @@
-"""A vertex from the inside: its subtask and that one's executions. Pure; `vertices` has the routes."""
+"""The subtask of a vertex and its executions. Pure; `vertices` has the routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Summary = dict[str, int]
 
 
 _LASTING = EXECUTION_STATES[: EXECUTION_STATES.index("RUNNING") + 1]
-"""The states whose duration is told: those that something else follows."""
+"""The states whose duration is shown: those that are not final."""
 NOT_ENTERED = -1
 
 
@@ -49,12 +49,12 @@ def render_execution(vertex: VertexView, execution: Execution) -> Json:
 
 
 def _io(vertex: VertexView, execution: Execution) -> Io:
-    """Nobody remembers how far an attempt was that failed."""
+    """Input and output; empty for failed attempts, whose progress is not kept."""
     return vertex.io if execution is vertex.execution else Io()
 
 
 def status_durations(execution: Execution, now: int) -> dict[str, int]:
-    """How long each state lasted: until the one that was entered next, or until now."""
+    """How long each state lasted: until the next one was entered, or until now."""
     entered = sorted((at, EXECUTION_STATES.index(state)) for state, at in execution.timestamps.items() if at)
     durations = dict.fromkeys(_LASTING, NOT_ENTERED)
     for number, (at, state) in enumerate(entered):
@@ -107,10 +107,10 @@ def render_task_managers(vertex: VertexView) -> Json:
 
 
 def _aggregated(vertex: VertexView) -> Json:
-    """Over all subtasks, of which there is one."""
+    """Aggregates over the one subtask."""
     metrics: Mapping[str, Any] = io_message(vertex.io)
     values = {
-        name: -1 if isinstance(value, str) else value  # no number is -1 here
+        name: -1 if isinstance(value, str) else value  # a missing number is -1 here
         for name, value in metrics.items()
         if not isinstance(value, bool)
     }

@@ -1,4 +1,4 @@
-"""What a row of the contract's table says; `coverage` has the rows."""
+"""The form of a row in the contract's table; `coverage` has the rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class How(StrEnum):
 
 
 class Asker(Enum):
-    """Who gets a fixed answer; `guards` has what is asked of them, and what they learn."""
+    """Who gets a fixed answer; `guards` has the checks, and the facts for the answer."""
 
     ANYBODY = auto()
     SEES_JOB = auto()
@@ -28,14 +28,14 @@ class Asker(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """An answer that does not depend on what runs."""
+    """An answer that does not depend on running jobs."""
 
     asker: Asker
     body: Any
-    """JSON, or a text. `{name}` in it stands for a parameter of the path, or for what the guard knows of what was asked for."""
+    """JSON, or a text. `{name}` in it stands for a parameter of the path, or for a fact of the guard."""
     status: int = 200
     query: tuple[str, ...] = ()
-    """Parameters that are checked and make no difference; `fixed.QUERY` has them."""
+    """Parameters that are checked but have no effect; `fixed.QUERY` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class ContractRow:
     path: str
     how: How
     shows: str
-    """What it means here, or why it is empty or refused."""
+    """What it shows here, or why it is empty or refused."""
     differs: str = ""
     """Where a client that knows Flink might be surprised."""
     specified: bool = True
     """Whether Flink's OpenAPI document has it."""
     answer: Fixed | None = None
-    """Of what is empty or refused. A refused operation without one is a path that is not there."""
+    """The answer of an empty or refused operation. A refused operation without one has no route."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -61,5 +61,5 @@ class ContractRow:
 class ContractSection:
     title: str
     tag: str
-    """Under which the OpenAPI document has its fixed answers."""
+    """The tag of its fixed answers in the OpenAPI document."""
     rows: tuple[ContractRow, ...]

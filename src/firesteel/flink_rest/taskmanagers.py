@@ -1,4 +1,4 @@
-"""Engines, which are here what task managers are to the contract."""
+"""Engines, which take the place of the contract's task managers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOG = "engine.log"
 EngineIdParam = Annotated[str, Path(alias="taskmanagerid", max_length=255, description="The id of an engine")]
 
 
-@router.get("/taskmanagers", summary="The engines that are there for jobs")
+@router.get("/taskmanagers", summary="The engines that are available to jobs")
 async def list_engines(context: Context, caller: CallerParam) -> Response:
     now = time.time()
     return answer({"taskmanagers": [render_engine(e, now) for e in await _engines(context, caller)]})
@@ -44,7 +44,7 @@ async def list_engines(context: Context, caller: CallerParam) -> Response:
 
 @router.get(
     "/taskmanagers/metrics",
-    summary="Metrics over all engines, or over those that are named",
+    summary="Metrics over all engines, or over the named ones",
 )
 async def show_aggregated_metrics(
     context: Context,
@@ -69,7 +69,7 @@ async def show_engine(context: Context, caller: CallerParam, engine_id: EngineId
     return answer(render_details(engine, visible, metrics, time.time()))
 
 
-@router.get("/taskmanagers/{taskmanagerid}/metrics", summary="Its metrics")
+@router.get("/taskmanagers/{taskmanagerid}/metrics", summary="Metrics of an engine")
 async def show_metrics(
     context: Context, caller: CallerParam, engine_id: EngineIdParam, get: MetricsParam = None
 ) -> Response:
@@ -79,7 +79,7 @@ async def show_metrics(
     return answer(metrics_of(await asyncio.to_thread(_metrics, context, engine), get))
 
 
-@router.get("/taskmanagers/{taskmanagerid}/logs", summary="Its log files")
+@router.get("/taskmanagers/{taskmanagerid}/logs", summary="Log files of an engine")
 async def list_logs(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
     engine = await _engine(context, caller, engine_id)
     if engine is None:
@@ -88,7 +88,7 @@ async def list_logs(context: Context, caller: CallerParam, engine_id: EngineIdPa
     return answer(await listed(await _files(context, engine)))
 
 
-@router.get("/taskmanagers/{taskmanagerid}/logs/{filename}", response_class=Response, summary="One of them")
+@router.get("/taskmanagers/{taskmanagerid}/logs/{filename}", response_class=Response, summary="A log file of an engine")
 async def show_log_file(
     context: Context,
     caller: CallerParam,
@@ -101,14 +101,14 @@ async def show_log_file(
     return found
 
 
-@router.get("/taskmanagers/{taskmanagerid}/log", response_class=Response, summary="Its log")
+@router.get("/taskmanagers/{taskmanagerid}/log", response_class=Response, summary="The log of an engine")
 async def show_log(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
     return (
         await text_of((await _files(context, await engine_with_files(context, caller, engine_id)))[LOG]) or empty_text()
     )
 
 
-@router.get("/taskmanagers/{taskmanagerid}/thread-dump", summary="Its threads; for admins")
+@router.get("/taskmanagers/{taskmanagerid}/thread-dump", summary="Threads of an engine; for admins")
 async def show_threads(context: Context, caller: CallerParam, engine_id: EngineIdParam) -> Response:
     require_debugging(context.configuration, caller.principal)
     engine = await _engine(context, caller, engine_id)
@@ -117,7 +117,7 @@ async def show_threads(context: Context, caller: CallerParam, engine_id: EngineI
     return answer(dump_engine(await asyncio.to_thread(_threads_of, context, engine)))
 
 
-# -- what is known of engines ------------------------------------------------------------------------------------------
+# -- engines -----------------------------------------------------------------------------------------------------------
 
 
 async def _engines(context: RestContext, caller: Caller) -> list[EngineOverview]:
@@ -125,12 +125,12 @@ async def _engines(context: RestContext, caller: Caller) -> list[EngineOverview]
 
 
 async def _engine(context: RestContext, caller: Caller, engine_id: str) -> EngineOverview | None:
-    """The engine of that id, if there is one; from here on only its own record of its id is used (S4)."""
+    """The engine of that id, if there is one; from here on only the id in its record is used (S4)."""
     return next((e for e in await _engines(context, caller) if e.engine_id == engine_id), None)
 
 
 async def engine_with_files(context: RestContext, caller: Caller, engine_id: str) -> EngineOverview:
-    """The engine, if the caller may read what it has written. Raises HttpError 404 or ForbiddenError."""
+    """The engine, if the caller may read its logs. Raises HttpError 404 or ForbiddenError."""
     engine = await _engine(context, caller, engine_id)
     if engine is None:
         raise _unknown(f"Failed to transfer file from TaskExecutor {engine_id} because it was unknown.")
@@ -139,7 +139,7 @@ async def engine_with_files(context: RestContext, caller: Caller, engine_id: str
 
 
 def _require_log(caller: Caller, engine: EngineOverview) -> None:
-    if engine.owner is None:  # the log of one that everybody uses tells of all of them
+    if engine.owner is None:  # the log of a shared engine mentions all its users
         require_all(caller.principal)
 
 
@@ -173,9 +173,9 @@ def _record(context: RestContext, engine: EngineOverview) -> EngineRecord | None
 def _threads_of(context: RestContext, engine: EngineOverview) -> list[Mapping[str, Any]]:
     record = _record(context, engine)
     if record is None or not record.ui_port:
-        raise HttpError(404, f"The engine {engine.engine_id} serves no monitoring API that could tell its threads.")
+        raise HttpError(404, f"The engine {engine.engine_id} has no monitoring API that could list its threads.")
     try:
         threads = EngineApi(record).get("executors/driver/threads")
     except (OSError, urllib.error.URLError, json.JSONDecodeError, LookupError) as error:
-        raise HttpError(404, f"The engine {engine.engine_id} does not tell its threads: {error}") from error
+        raise HttpError(404, f"The engine {engine.engine_id} did not list its threads: {error}") from error
     return [t for t in threads or [] if isinstance(t, Mapping)]

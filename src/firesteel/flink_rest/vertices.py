@@ -1,4 +1,4 @@
-"""`/jobs/:job/vertices/:vertex` and what is below it."""
+"""`/jobs/:job/vertices/:vertex` and its sub-resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def show_vertex(context: Context, caller: CallerParam, job_id: JobIdParam,
     return answer(render_vertex(await read_vertex(context, caller, job_id, vertex)))
 
 
-@router.get("/subtasktimes", summary="When the subtask entered which state")
+@router.get("/subtasktimes", summary="The time at which the subtask entered each state")
 async def show_times(context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam) -> Response:
     return answer(render_times(await read_vertex(context, caller, job_id, vertex)))
 
@@ -49,7 +49,7 @@ async def show_task_managers(
 async def show_back_pressure(
     context: Context, caller: CallerParam, job_id: JobIdParam, vertex: VertexIdParam
 ) -> Response:
-    """Structured Streaming takes a batch when the last one is done, so nothing presses back: a vertex is busy or idle."""
+    """Structured Streaming starts a batch when the last one is done, so there is no back pressure: a vertex is busy or idle."""
     job = await read_job(context, caller, job_id)
     found = job.vertex(vertex)
     if found is None or found.state != "RUNNING":
@@ -69,7 +69,7 @@ async def show_back_pressure(
 attempts = APIRouter(
     prefix="/jobs/{jobid}/vertices/{vertexid}/subtasks/{subtaskindex}", tags=["vertices"], responses=ERRORS
 )
-"""Tried after everything whose last part is a word where this has a number."""
+"""Tried after all paths that have a word where this has a number."""
 
 
 @attempts.get("", summary="The subtask's current attempt")
@@ -80,7 +80,7 @@ async def show_subtask(
     return answer(render_execution(found, found.execution))
 
 
-@attempts.get("/attempts/{attempt}", summary="One attempt, the first is 0")
+@attempts.get("/attempts/{attempt}", summary="One attempt; the first is 0")
 async def show_attempt(
     context: Context,
     caller: CallerParam,

@@ -1,7 +1,7 @@
-"""One job as the contract sees it.
+"""One job in the terms of the contract.
 
-A vertex of the graph is a job vertex. What runs it is one driver per attempt, and the tasks are Spark's own affair; so a vertex
-has one subtask, whose executions are the job's attempts (attempt 1 is execution 0), and which is where the job's engine is.
+A vertex of the graph is a job vertex. One driver per attempt runs it, and Spark's tasks are not visible. So a vertex has one
+subtask, whose executions are the job's attempts (attempt 1 is execution 0), and which is located at the job's engine.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from firesteel.types import JobID
 
 UNASSIGNED = "(unassigned)"
 SUBTASK = 0
-"""The index of the only one."""
+"""The index of the only subtask."""
 
 _WAITING = (JobStatus.INITIALIZING, JobStatus.CREATED)
-"""No attempt runs; the one that comes next has no slot yet."""
+"""The location when no attempt runs and the next one has no slot yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An attempt of the job, as one of a vertex's subtask."""
+    """An attempt of the job, as an execution of a vertex's subtask."""
 
     attempt: int
     """From 0."""
     state: str
     start: int
-    """ms; NOT_YET when it has not begun."""
+    """Milliseconds; NOT_YET when it has not begun."""
     end: int
     timestamps: Mapping[str, int]
-    """When each execution state was entered; 0 for those that were not."""
+    """When each execution state was entered; 0 if it was not."""
     engine_id: str = UNASSIGNED
     endpoint: str = UNASSIGNED
 
@@ -48,13 +48,13 @@ class Execution:
 
 @dataclass(frozen=True)
 class JobView:
-    """Wraps what the Dispatcher tells of a job (`jobmaster.execution_graph`)."""
+    """Wraps the Dispatcher's details of a job (`jobmaster.execution_graph`)."""
 
     data: Mapping[str, Any]
     at: float
-    """When it was asked."""
+    """The time of the request."""
     counted: Mapping[str, int] = field(default_factory=dict)
-    """Rows per vertex that were found out after an attempt's end; see `rows`."""
+    """Row counts per vertex that became known after the attempt; see `rows`."""
 
     @property
     def job_id(self) -> JobID:
@@ -99,7 +99,7 @@ class JobView:
 
     @property
     def graph(self) -> Mapping[str, Any]:
-        """The job graph; empty for an ended job of which the result only is known."""
+        """The job graph; empty for an ended job of which only the result is known."""
         return self.data.get("graph") or {}
 
     @property
@@ -109,18 +109,18 @@ class JobView:
 
     @property
     def checkpoints(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of the committed batches of each sink (`driver.committed`), over all attempts."""
+        """The committed batches of each sink (`driver.committed`), over all attempts."""
         logs: Mapping[str, Mapping[str, Any]] = self.data.get("checkpoints") or {}
         return logs
 
     @property
     def parallelism(self) -> int | None:
-        """None: Spark decides."""
+        """None if Spark decides."""
         return self.data.get("parallelism")
 
     @cached_property
     def timestamps(self) -> dict[str, int]:
-        """When each job state was entered; 0 for those that were not."""
+        """When each job state was entered; 0 if it was not."""
         known: Mapping[str, float] = {"INITIALIZING": self.data["submitted_at"], **self.data["timestamps"]}
         if self.data["ended_at"] is not None:
             known = {**known, self.status.value: self.data["ended_at"]}
@@ -135,12 +135,12 @@ class JobView:
         return tuple(VertexView(self, v) for v in self.data["vertices"])
 
     def vertex(self, wanted: str) -> VertexView | None:
-        """By its id."""
+        """The vertex of that id."""
         return next((v for v in self.vertices if v.id == wanted), None)
 
     @property
     def exceptions(self) -> Sequence[Mapping[str, Any]]:
-        """Newest first. Of a job of which the result only is known, the failure that ended it."""
+        """Failures, newest first. If only the result of a job is known, the failure that ended it."""
         found: Sequence[Mapping[str, Any]] = self.data["exceptions"]
         failure = self.data["failure"]
         if found or failure is None:
@@ -156,28 +156,28 @@ class JobView:
 
     @property
     def engine_id(self) -> str:
-        """Where the current attempt is; a classic driver is nowhere but by itself."""
+        """The engine of the current attempt; a classic driver has none."""
         return UNASSIGNED if self.status in _WAITING else self.data.get("engine_id") or UNASSIGNED
 
     @property
     def endpoint(self) -> str:
-        """Address of that engine."""
+        """The address of that engine."""
         return UNASSIGNED if self.engine_id == UNASSIGNED else self.data.get("endpoint") or UNASSIGNED
 
     @cached_property
     def earlier(self) -> Mapping[int, Execution]:
-        """The attempts that failed, by their number from 0, as long as they are remembered."""
+        """The failed attempts that are still remembered, by their number from 0."""
         return {a["number"] - 1: _past(a) for a in self.data.get("attempts") or ()}
 
     def location(self, attempt: int) -> tuple[str, str]:
-        """Engine and its address, of an attempt from 0."""
+        """The engine of an attempt (from 0), and its address."""
         if attempt == self.current_attempt:
             return self.engine_id, self.endpoint
         past = self.earlier.get(attempt)
         return (UNASSIGNED, UNASSIGNED) if past is None else (past.engine_id, past.endpoint)
 
     def executions(self, vertex: VertexView) -> tuple[Execution, ...]:
-        """Of the vertex's subtask, the current one first."""
+        """The executions of the vertex's subtask, the current one first."""
         current = self.current_attempt
         failed = self.earlier.get(current)
         earlier = [e for n, e in sorted(self.earlier.items(), reverse=True) if n < current]
@@ -186,12 +186,12 @@ class JobView:
     def _execution(self, vertex: VertexView, failed_at: int | None) -> Execution:
         stamps = self.timestamps
         waiting = self.status in _WAITING
-        # A leader that takes a job over enters RUNNING anew; the attempt began when it was placed.
+        # A leader that takes over a job enters RUNNING anew; the attempt began when it was placed.
         placed = ms(self.data.get("started_at") or 0) or stamps["RUNNING"]
         start = NOT_YET if waiting else placed or NOT_YET
         end = NOT_YET
         if vertex.state in ENDED:
-            # Of a sink that is done before the job is, nothing is known but that it was when the driver spoke last.
+            # For a sink that ends before the job, it is only known that it had ended at the driver's last report.
             end = self.end if self.end != NOT_YET else failed_at or ms(self.progress.get("updated_at") or self.at)
         entered = {
             "CREATED": stamps["RESTARTING"] if self.current_attempt else stamps["INITIALIZING"],
@@ -252,7 +252,7 @@ class VertexView:
 
     @property
     def execution(self) -> Execution:
-        """The current one."""
+        """The current execution."""
         return self.executions[0]
 
     def sinks(self) -> Iterable[str]:
