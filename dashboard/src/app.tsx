@@ -120,9 +120,9 @@ function pageOf(page: string, id: string | undefined, tab: string | undefined, q
     case "cluster":
       return <Cluster who={who} />;
     case "submit":
-      return maySubmit(who) ? <Submit /> : <Page title="Submit"><Empty>{who.name} may look at jobs and not submit any.</Empty></Page>;
+      return maySubmit(who) ? <Submit /> : <Page title="Submit"><Empty>{who.name} may view jobs, but not submit any.</Empty></Page>;
     default:
-      return <Page title="Nothing here"><Empty>There is no such page. <a href="#/">Overview</a></Empty></Page>;
+      return <Page title="Page not found"><Empty>There is no such page. <a href="#/">Overview</a></Empty></Page>;
   }
 }
 
@@ -178,7 +178,7 @@ function BrokenBanner() {
     const timer = setTimeout(() => setLong(true), 1500);
     return () => clearTimeout(timer);
   }, [state]);
-  return long ? <div className="banner" role="status">The connection is lost. What you see may be old; it is tried again.</div> : null;
+  return long ? <div className="banner" role="status">The connection is lost; reconnecting. The data may be out of date.</div> : null;
 }
 
 function useKeys(pages: [string, string, string][], palette: () => void): void {

@@ -77,7 +77,7 @@ await step("a token signs a viewer in, who is offered nothing that viewers may n
   await check(page, "sign-in");
   await page.getByLabel("Token").fill("fst_0000000000000000_nonsense");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByText("not known here").waitFor();
+  await page.getByText("unknown, expired or revoked").waitFor();
   await page.getByLabel("Token").fill(world.viewer);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("heading", { name: "Overview" }).waitFor();
@@ -89,7 +89,7 @@ await step("a token signs a viewer in, who is offered nothing that viewers may n
   await page.getByRole("heading", { name: "clicks" }).waitFor();
   expect((await page.getByRole("button", { name: "Cancel" }).count()) === 0, "a viewer is offered to cancel");
   await go(page, "cluster");
-  await text(page, "The configuration is for admins");
+  await text(page, "Only admins may see the configuration");
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByRole("heading", { name: "Sign in" }).waitFor();
 });
@@ -202,7 +202,7 @@ await step("markup in names, messages, queries and logs is text", async () => {
 await step("a question can be answered with no", async () => {
   await go(page, `jobs/${world.stream}`);
   await page.getByRole("button", { name: "Cancel" }).click();
-  await page.getByRole("dialog").getByText("What runs is interrupted").waitFor();
+  await page.getByRole("dialog").getByText("Running work is interrupted").waitFor();
   await check(page, "question");
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -220,7 +220,7 @@ await step("a savepoint, a stop with one, and on from there", async () => {
   await page.getByRole("button", { name: "Resume" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
   await page.waitForFunction((old) => !location.hash.includes(old), world.stream);
-  await text(page, "Goes on from");
+  await text(page, "Resumed from");
   await page.locator(".job-title .badge").filter({ hasText: "running" }).waitFor({ timeout: 60_000 });
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("button", { name: "Cancel the job" }).click();
@@ -248,7 +248,7 @@ await step("engines, queue, history and cluster", async () => {
   await text(page, "ready");
   await check(page, "engines");
   await go(page, "queue");
-  await text(page, "Nobody waits");
+  await text(page, "No jobs are waiting");
   await check(page, "queue");
   await go(page, "history");
   await page.getByRole("link", { name: "broken" }).waitFor();

@@ -1,4 +1,4 @@
-"""Is this machine ready for Firesteel? Each check is one Finding: what was seen and, where needed, what to do.
+"""Checks whether this machine is ready for Firesteel. Each check gives a Finding: what was seen and, if needed, what to do.
 
 Nothing is changed, no Spark is started and pyspark is not imported (that alone takes a second): versions are read
 from what is installed. Values of environment variables are not shown, because they may hold tokens and passwords.
@@ -37,32 +37,32 @@ PACKAGES: Mapping[str, tuple[str, str | None]] = {
     "pyarrow": ("18", "27"),
     "grpcio": ("1.76", None),
 }
-"""For each distribution the versions that fit: the first, and the first that does not. As the package requires them."""
+"""The required versions of each distribution: the first that fits, and the first after it that does not."""
 
 INTERFERING_VARIABLES: Mapping[str, str] = {
     "SPARK_REMOTE": "PySpark programs would go to that Spark Connect server",
     "SPARK_LOCAL_REMOTE": "PySpark programs would look for a Spark Connect server in their own process",
-    "SPARK_CONNECT_MODE_ENABLED": "PySpark takes every session for a remote one, so classic drivers would fail",
+    "SPARK_CONNECT_MODE_ENABLED": "PySpark treats every session as remote, so classic drivers would fail",
     "SPARK_API_MODE": "it overrides which of Spark's two APIs a program gets",
     "PYSPARK_SUBMIT_ARGS": "PySpark adds these arguments to every classic driver",
-    "JAVA_TOOL_OPTIONS": "every Java takes these options and says so on stderr",
-    "JDK_JAVA_OPTIONS": "every Java takes these options and says so on stderr",
-    "_JAVA_OPTIONS": "every Java takes these options, over those that Firesteel gives",
+    "JAVA_TOOL_OPTIONS": "every Java uses these options and prints a notice on stderr",
+    "JDK_JAVA_OPTIONS": "every Java uses these options and prints a notice on stderr",
+    "_JAVA_OPTIONS": "every Java uses these options, which override Firesteel's",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check saw."""
+    """The result of one check."""
 
     name: str
     status: Status
     """`ok`: nothing to do. `warn`: works, but not well or not always. `missing`: no job can run before this is
-    fixed. `optional`: not there, and only some jobs need it.
+    fixed. `optional`: missing, but only some jobs need it.
     """
     detail: str
     fix: str = ""
-    """What to do, imperative; for `optional` an offer: how to get it."""
+    """What to do, in the imperative; for `optional`, how to get it."""
 
 
 def examine(
@@ -253,7 +253,7 @@ def class_archive_finding(archive: Path | None) -> Finding:
             "class archive",
             "warn",
             "none yet, so engines start slower",
-            "run `firesteel engine train` once per machine, and engines start in half the time",
+            "run `firesteel engine train` once per machine to start engines in half the time",
         )
     return Finding("class archive", "ok", f"{archive} ({archive.stat().st_size // 1024**2} MiB)")
 
@@ -265,7 +265,7 @@ def engines_finding(engines: Sequence[str]) -> Finding:
 
 
 def variable_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Environment variables that change what Spark or Java do behind Firesteel's back."""
+    """Environment variables that change the behaviour of Spark or Java without Firesteel's knowledge."""
     found = [name for name in INTERFERING_VARIABLES if environ.get(name)]
     for name in found:
         yield Finding(name, "warn", f"is set: {INTERFERING_VARIABLES[name]}", f"unset {name} unless you need it")

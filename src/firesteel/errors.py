@@ -9,50 +9,50 @@
     ├── EngineError
     │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
     │   ├── EngineLostError        an engine that was there is gone
-    │   └── QueryStoppedError      a streaming query ended that nobody who may has stopped
+    │   └── QueryStoppedError      something other than Firesteel stopped a streaming query
     ├── AttemptElsewhereError      an attempt runs on another host, and cannot be seen from here
-    ├── ErrandTookTooLongError     a process that was sent to open a place was ended (jobmaster)
+    ├── ErrandTookTooLongError     a process that opened a path for a caller took too long and was killed (jobmaster)
     ├── JobNotFoundError
     ├── OperationNotFoundError     no savepoint, checkpoint or stop was triggered under that id
     ├── DuplicateJobError          another job has this id, or had it and ended
-    ├── JobStateError              the job is not in a state in which this can be done
+    ├── JobStateError              the state of the job does not allow this
     ├── WorkerNotFoundError        no worker of that id or name is known
-    ├── WorkerStateError           the worker is not in a state in which this can be done
-    ├── ResourcesUnavailableError  no engine that could be started here is large enough
+    ├── WorkerStateError           the state of the worker does not allow this
+    ├── ResourcesUnavailableError  no engine that could be started is large enough
     ├── NotLeadingError            this node does not lead, or no longer does; ask the leader
     ├── StoreError                 the HA store
     │   ├── FencingError           a former leader tried to write; nothing was written
     │   ├── VersionConflictError   another writer was first
     │   ├── StoreUnavailableError  out of reach or busy; may work later
-    │   │   └── UndoneError        nothing was written, and trying again at once is worth it (ha)
-    │   ├── ShardFullError         no room for a value; a pointer to it may fit (ha)
-    │   ├── UnreadableRecordError  one record is damaged or newer; the store is well (stores)
+    │   │   └── UndoneError        nothing was written, and an immediate retry may succeed (ha)
+    │   ├── ShardFullError         no space for a value; a pointer to it may fit (ha)
+    │   ├── UnreadableRecordError  one record is damaged or newer; the store itself works (stores)
     │   └── StoreBrokenError       damaged, read-only, full or of another version; a person has to look at it
     │       └── StoreFailingError  its disk is full or fails; nothing was written, and it may work again
-    ├── ArchiveError               the archive is out of reach or did not take a job; may work later (stores)
+    ├── ArchiveError               the archive is out of reach or refused a job; may work later (stores)
     ├── BlobNotFoundError          no file of that digest was uploaded, or it was collected since
     ├── TooLargeError              more bytes than are allowed
-    │   └── QuotaExceededError     more than the owner may keep together
+    │   └── QuotaExceededError     more than the owner may store in total
     ├── SavepointError             a savepoint could not be taken, read or disposed of
-    ├── UnauthenticatedError       nobody knows who is asking
-    ├── AuthenticationUnavailableError  keys or tokens cannot be read; nobody gets in meanwhile (rest)
-    ├── ForbiddenError             the one who asks may not do this
-    ├── RateLimitedError           too many requests of one caller; says when to come again
-    ├── HttpError                  an answer that the contract prescribes to the letter (rest)
+    ├── UnauthenticatedError       the caller is unknown
+    ├── AuthenticationUnavailableError  keys or tokens cannot be read; all callers are refused meanwhile (rest)
+    ├── ForbiddenError             the caller may not do this
+    ├── RateLimitedError           too many requests of one caller; says when to try again
+    ├── HttpError                  an answer whose text the contract prescribes (rest)
     ├── TookTooLongError           a check of what a caller sent took too much time or memory (rest)
-    ├── ClusterError               a node answered, but not with what was asked for (client)
+    ├── ClusterError               a node gave an unexpected answer (client)
     │   ├── ClusterUnreachableError  no node answered in time, or there is none
     │   ├── DashboardNotServedError  the node has no files of a dashboard
-    │   └── UnansweredError        no answer came, or not all of it
+    │   └── UnansweredError        no answer came, or not a complete one
     ├── JobFailedError             the job that the caller waited for has failed (client)
     ├── JobCanceledError           it was cancelled (client)
-    ├── JobTimeoutError            the caller did not want to wait any longer (client)
+    ├── JobTimeoutError            the caller's timeout is over (client)
     ├── ServiceStartError          a part of the cluster could not start; says which and why
     ├── OutputError                an output cannot be written; names the vertex and the path
-    └── CommitConflictError        two runs that are not the same attempt chain tried to commit one sink
+    └── CommitConflictError        two runs of different attempt chains tried to commit one sink
         └── SupersededError        an attempt that was given up came back; it has written nothing since
 
-Domain errors know nothing of HTTP or exit codes; the doors (cli, rest) map them.
+Domain errors do not know HTTP or exit codes; cli and rest map them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Problem:
     file: str | None = None
     line: int | None = None
     certain: bool = True
-    """False for a suspicion that only Spark can settle, such as SQL that our own parser does not know."""
+    """False for a suspicion that only Spark can confirm, such as SQL that our own parser does not know."""
 
     def __str__(self) -> str:
         where = ""
@@ -144,7 +144,7 @@ class OutputError(FiresteelError):
         where = f": '{error.filename}'" if error.filename and str(error.filename) != path else ""
         fix = "check the path and its permissions"
         if isinstance(error, PermissionError):
-            # In a sandbox no other bit says so.
+            # In a sandbox, permission bits do not show this.
             fix += " (jobs of owners other than the node's user may write only below security.sandbox.write-paths)"
         super().__init__(f"cannot write the output '{path}': {what}{where} — {fix}")
 
@@ -172,7 +172,7 @@ class DuplicateJobError(FiresteelError):
 
 
 class JobStateError(FiresteelError):
-    """The job exists, but is not in a state in which this can be done."""
+    """The job exists, but its state does not allow this."""
 
 
 class WorkerNotFoundError(FiresteelError):
@@ -180,7 +180,7 @@ class WorkerNotFoundError(FiresteelError):
 
 
 class WorkerStateError(FiresteelError):
-    """The worker is there, or another one is in its place, and this cannot be done now."""
+    """The state of the worker, or another worker in its place, does not allow this."""
 
 
 class ResourcesUnavailableError(FiresteelError):
@@ -224,7 +224,7 @@ class TooLargeError(FiresteelError):
 
 
 class QuotaExceededError(TooLargeError):
-    """More than the owner may keep together."""
+    """More than the owner may store in total."""
 
 
 class SavepointError(FiresteelError):

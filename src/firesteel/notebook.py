@@ -32,12 +32,12 @@ def spark(
     anew: bool = False,
     configuration: Configuration | None = None,
 ) -> SparkSession:
-    """Open a Spark session on an engine of the cluster, as a job of yours with this name.
+    """Open a Spark session on an engine of the cluster, as your job with this name.
 
     The session lives on the engine, not in this process: after a restart of the notebook the same call finds it again,
     with its views and settings. It ends with `spark.stop()`, with `firesteel cancel`, or when nothing has run in it for
     `idle_timeout`.
-    The cluster is the one that `client.addresses` names, else the one of this machine, which is woken up if necessary.
+    The cluster is the one that `client.addresses` names, or else that of this machine, which is started if necessary.
 
     Args:
         name: The name of the session; a running session of this name is joined.
@@ -47,7 +47,7 @@ def spark(
         configuration: By default the result of `load_configuration`.
 
     Raises:
-        FiresteelError: There is no cluster, or it did not give a session; says why.
+        FiresteelError: There is no cluster, or it did not provide a session; the message says why.
     """
     from firesteel.cli.connection import open_connection
     from firesteel.cli.options import Given
@@ -83,7 +83,7 @@ def connect_to(remote: str, *, relative_to: Path | None) -> SparkSession:
 
 
 def _check_reachable(remote: str) -> None:
-    """PySpark would try for ten minutes."""
+    """Check that the engine can be reached, as PySpark would try for ten minutes."""
     address = urlsplit(remote)
     try:
         socket.create_connection((address.hostname or "localhost", address.port or 15002), CONNECT_SECONDS).close()
@@ -95,7 +95,7 @@ def _check_reachable(remote: str) -> None:
 
 
 def _check_mode() -> None:
-    """PySpark decides once for a process whether it talks to a JVM of its own or to a server."""
+    """Check the mode of PySpark, which decides once per process whether it uses its own JVM or a server."""
     context = sys.modules.get("pyspark.core.context")
     if context is not None and context.SparkContext._active_spark_context is not None:
         raise EnvironmentNotReadyError(

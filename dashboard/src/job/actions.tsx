@@ -18,10 +18,10 @@ interface Operation {
 
 const POLL_MS = 700;
 const WORDS: Record<Wish, { title: string; yes: string; text: string; danger?: boolean }> = {
-  cancel: { title: "Cancel this job?", yes: "Cancel the job", text: "What runs is interrupted. A stream keeps its checkpoint; no savepoint is taken.", danger: true },
-  stop: { title: "Stop this stream with a savepoint?", yes: "Stop it", text: "It ends after the batch that it is at, and leaves a savepoint from which it can go on." },
-  savepoint: { title: "Take a savepoint?", yes: "Take it", text: "It is taken of the last committed batch, while the stream runs on." },
-  resume: { title: "Go on where this stream ended?", yes: "Resume", text: "A new job begins with the same graph, from the savepoint or the checkpoint that this one left." },
+  cancel: { title: "Cancel this job?", yes: "Cancel the job", text: "Running work is interrupted. A stream keeps its checkpoint; no savepoint is taken.", danger: true },
+  stop: { title: "Stop this stream with a savepoint?", yes: "Stop it", text: "It stops after its current batch and leaves a savepoint, from which it can be resumed." },
+  savepoint: { title: "Take a savepoint?", yes: "Take it", text: "It covers everything up to the last committed batch. The stream keeps running." },
+  resume: { title: "Resume this stream?", yes: "Resume", text: "A new job starts with the same graph, from the checkpoint or savepoint of this one." },
 };
 
 export function Actions({ job, who, onDone }: { job: Job; who: WhoAmI; onDone: () => void }) {
@@ -68,12 +68,12 @@ async function act(job: Job, wish: Wish): Promise<void> {
       toast("The job is being cancelled.", "done", id);
     } else if (wish === "resume") {
       const made = await send<{ jobId: string }>("POST", `${path}/resume`, {});
-      toast("The stream goes on as a new job.", "done", id);
+      toast("The stream continues as a new job.", "done", id);
       go(`#/jobs/${made.jobId}`);
     } else {
       const made = await send<{ "request-id": string }>("POST", `${path}/${wish === "stop" ? "stop" : "savepoints"}`, {});
       const location = await outcome(`${path}/savepoints/${made["request-id"]}`);
-      toast(`${wish === "stop" ? "Stopped. " : ""}The savepoint is ${location}`, "done", id);
+      toast(`${wish === "stop" ? "Stopped. " : ""}The savepoint is at ${location}`, "done", id);
     }
   } catch (failed) {
     toast(messageOf(failed), "failed", id);
@@ -85,7 +85,7 @@ async function outcome(path: string): Promise<string> {
     const found = await get<Operation>(path);
     if (found.status.id === "COMPLETED") {
       const cause = found.operation?.["failure-cause"];
-      if (cause) throw new Error(cause["stack-trace"]?.split("\n")[0] ?? cause.class ?? "It failed.");
+      if (cause) throw new Error(cause["stack-trace"]?.split("\n")[0] ?? cause.class ?? "The operation failed.");
       return found.operation?.location ?? "there";
     }
     await new Promise((done) => setTimeout(done, POLL_MS));

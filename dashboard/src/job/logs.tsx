@@ -21,7 +21,7 @@ export function Logs({ id, running, news }: { id: string; running: boolean; news
   useEffect(reload, [news, reload]);
   const chosen = picked ?? (last && { attempt: last.attempt, name: firstWith(last.logs) });
   if (!data) return <Loading error={error} />;
-  if (!chosen) return <Card><Empty>Nothing was started yet, so nothing was written.</Empty></Card>;
+  if (!chosen) return <Card><Empty>No attempt has started yet, so there are no logs.</Empty></Card>;
   const files = attempts.find((a) => a.attempt === chosen.attempt)?.logs ?? [];
   const path = `jobs/${id}/attempts/${chosen.attempt}/logs/${encodeURIComponent(chosen.name)}`;
   return (
@@ -46,7 +46,7 @@ export function Logs({ id, running, news }: { id: string; running: boolean; news
               ))}
             </select>
           )}
-          <input type="search" placeholder="Find in these lines" aria-label="Find in these lines" value={wanted} onChange={(e) => setWanted(e.target.value)} />
+          <input type="search" placeholder="Search these lines" aria-label="Search these lines" value={wanted} onChange={(e) => setWanted(e.target.value)} />
           <label>
             <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.target.checked)} /> follow
           </label>
@@ -96,7 +96,7 @@ function Lines({ path, live, wanted, follow, news }: { path: string; live: boole
     <>
       <Trouble text={error} />
       <div className="log" ref={box} tabIndex={0} role="log" aria-label="Lines of the log" aria-live="off">
-        {lines.length ? lines.map((l, i) => <Line key={i} text={l} wanted={wanted} />) : <Empty>{wanted ? "No line is like that." : "Nothing was written."}</Empty>}
+        {lines.length ? lines.map((l, i) => <Line key={i} text={l} wanted={wanted} />) : <Empty>{wanted ? "No matching lines." : "The log is empty."}</Empty>}
       </div>
     </>
   );

@@ -31,12 +31,12 @@ export function Batches({ job, progress, samples }: { job: Job; progress: Progre
           <Chart series={batches} format={duration} axis={about} label="Duration of batches over time" />
         </Card>
         {running && (
-          <Card title="Rows a second" aside={<span className="muted">since this page is open</span>}>
-            <Chart series={over((s) => s.rate)} format={count} label="Rows a second while at a batch" />
+          <Card title="Rows per second" aside={<span className="muted">since this page was opened</span>}>
+            <Chart series={over((s) => s.rate)} format={count} label="Rows per second during a batch" />
           </Card>
         )}
         {running && samples.some((s) => s.state > 0) && (
-          <Card title="Rows of state" aside={<span className="muted">since this page is open</span>}>
+          <Card title="Rows of state" aside={<span className="muted">since this page was opened</span>}>
             <Chart series={over((s) => s.state)} format={count} label="Rows of state" />
           </Card>
         )}
@@ -77,7 +77,7 @@ export function Batches({ job, progress, samples }: { job: Job; progress: Progre
 }
 
 export function Exceptions({ job }: { job: Job }) {
-  if (!job.exceptions.length) return <Card><Empty>Nothing went wrong.</Empty></Card>;
+  if (!job.exceptions.length) return <Card><Empty>No failures.</Empty></Card>;
   return (
     <>
       {[...job.exceptions].reverse().map((e, i) => (
@@ -180,7 +180,7 @@ export function CheckpointsTab({ job }: { job: Job }) {
             </tbody>
           </table>
         ) : (
-          <Empty>No batch was committed yet.</Empty>
+          <Empty>No batch has been committed yet.</Empty>
         )}
       </Card>
     </>
@@ -194,7 +194,7 @@ export function AttemptsTab({ job }: { job: Job }) {
     ? [{ number: job.attempt, started_at: job.started_at, ended_at: job.ended_at, engine_id: job.engine_id, endpoint: "", running: !isEnded(job.status) }]
     : [];
   const all = [...current, ...past.reverse()];
-  if (!all.length) return <Card><Empty>Nothing was started yet.</Empty></Card>;
+  if (!all.length) return <Card><Empty>No attempt has started yet.</Empty></Card>;
   return (
     <Card flush>
       <table className="rows">
@@ -204,7 +204,7 @@ export function AttemptsTab({ job }: { job: Job }) {
             <th scope="col">Engine</th>
             <th scope="col" className="wide">Started</th>
             <th scope="col" className="right">Duration</th>
-            <th scope="col">What ended it</th>
+            <th scope="col">Reason for its end</th>
           </tr>
         </thead>
         <tbody>
@@ -265,7 +265,7 @@ export function ConfigurationTab({ job }: { job: Job }) {
           <Facts of={settings.map(([key, value]) => [key.replaceAll("_", " "), <span className="wrap">{typeof value === "object" ? JSON.stringify(value) : String(value)}</span>])} />
         </Card>
         <Card title="Spark">
-          {spark.length ? <Facts of={spark.map(([key, value]) => [key, <span className="wrap">{String(value)}</span>])} /> : <Empty>The job sets nothing.</Empty>}
+          {spark.length ? <Facts of={spark.map(([key, value]) => [key, <span className="wrap">{String(value)}</span>])} /> : <Empty>The job has no Spark settings.</Empty>}
         </Card>
       </div>
       <Card title="Graph" aside={<Copy text={graph} />}>

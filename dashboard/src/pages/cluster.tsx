@@ -23,17 +23,17 @@ export function Cluster({ who }: { who: WhoAmI }) {
   if (!data) return <Page title="Cluster"><Loading error={error} /></Page>;
   const handOver = async (): Promise<void> => {
     setAsking(false);
-    const id = toast("Handing the leadership over…", "busy");
+    const id = toast("Handing over leadership…", "busy");
     try {
       await send("POST", "cluster/handover", { epoch: data.leader?.epoch ?? null });
-      toast("The leader gives its leadership away; this page shows who takes it.", "done", id);
+      toast("The leader is handing over; this page will show the new one.", "done", id);
     } catch (failed) {
       toast(messageOf(failed), "failed", id);
     }
   };
   return (
     <Page title="Cluster" aside={admin && <button onClick={() => setAsking(true)}>Hand over</button>}>
-      <Trouble text={error || (data.degraded ? `Nobody leads: ${data.reason}. Running jobs go on.` : "")} />
+      <Trouble text={error || (data.degraded ? `The cluster has no leader: ${data.reason}. Running jobs continue.` : "")} />
       <div className="columns">
         <Card title="Leader">
           {data.leader ? (
@@ -42,7 +42,7 @@ export function Cluster({ who }: { who: WhoAmI }) {
             <Facts
               of={[
                 ["Since", data.since ? <When ms={data.since} /> : "–"],
-                ["Led last", data.lastLeader ? `${data.lastLeader.address}, epoch ${data.lastLeader.epoch}` : "nobody"],
+                ["Last leader", data.lastLeader ? `${data.lastLeader.address}, epoch ${data.lastLeader.epoch}` : "none"],
               ]}
             />
           )}
@@ -59,10 +59,10 @@ export function Cluster({ who }: { who: WhoAmI }) {
           />
         </Card>
       </div>
-      {admin ? <Configuration /> : <Card title="Configuration"><Empty>The configuration is for admins.</Empty></Card>}
+      {admin ? <Configuration /> : <Card title="Configuration"><Empty>Only admins may see the configuration.</Empty></Card>}
       {asking && (
-        <Ask title="Hand the leadership over?" yes="Hand over" onYes={() => void handOver()} onNo={() => setAsking(false)}>
-          <p>Another node leads from then on. No job restarts.</p>
+        <Ask title="Hand over leadership?" yes="Hand over" onYes={() => void handOver()} onNo={() => setAsking(false)}>
+          <p>Another node becomes the leader. No job restarts.</p>
         </Ask>
       )}
     </Page>
@@ -111,7 +111,7 @@ function Configuration() {
           </tbody>
         </table>
       ) : (
-        <Empty>{words.length ? "No option is like that." : "Nothing is set; all options have their defaults."}</Empty>
+        <Empty>{words.length ? "No matching options." : "No options are set; all have their defaults."}</Empty>
       )}
     </Card>
   );

@@ -20,7 +20,7 @@ export function Engines({ who }: { who: WhoAmI }) {
               <tr>
                 <th scope="col">State</th>
                 <th scope="col">Engine</th>
-                <th scope="col">Slots taken</th>
+                <th scope="col">Slots used</th>
                 <th scope="col" className="wide">Memory</th>
                 <th scope="col" className="wide">Owner</th>
                 <th scope="col" className="wide">Up</th>
@@ -62,7 +62,7 @@ export function Engines({ who }: { who: WhoAmI }) {
             </tbody>
           </table>
         ) : (
-          <Empty>No engine runs. One is started when a job needs it.</Empty>
+          <Empty>No engines are running. One is started when a job needs it.</Empty>
         )}
       </Card>
     </Page>

@@ -93,13 +93,13 @@ export function History() {
               </tbody>
             </table>
           ) : (
-            <Empty>{text ? "No job is like that." : "No job has ended yet."}</Empty>
+            <Empty>{text ? "No matching jobs." : "No jobs have ended yet."}</Empty>
           )}
         </Card>
       )}
       {next !== null && (
         <p>
-          <button onClick={() => void more(next, text)}>Older ones</button>
+          <button onClick={() => void more(next, text)}>Older jobs</button>
         </p>
       )}
     </Page>

@@ -52,12 +52,12 @@ export function JobPage({ id, tab, who, query }: { id: string; tab: string; who:
           <Fact name="Attempt" value={job.attempt || "–"} />
           <Fact name="Restarts" value={job.restarts} />
           <Fact name="Engine" value={job.engine_id ? <code>{job.engine_id.slice(0, 8)}</code> : "–"} />
-          {job.resumes && <Fact name="Goes on from" value={<a href={`#/jobs/${job.resumes}`}>{job.resumes.slice(0, 8)}</a>} />}
+          {job.resumes && <Fact name="Resumed from" value={<a href={`#/jobs/${job.resumes}`}>{job.resumes.slice(0, 8)}</a>} />}
         </dl>
       </header>
       <Trouble text={error} />
       {job.failure && <FailurePanel job={job} />}
-      {job.status === "CREATED" && <p className="why">It waits for a slot. <a href="#/queue">Queue</a></p>}
+      {job.status === "CREATED" && <p className="why">The job is waiting for a slot. <a href="#/queue">Queue</a></p>}
       <nav className="tabs" aria-label="Parts of the job">
         {tabs.map(([key, name, number]) => (
           <a key={key} href={`#/jobs/${id}/${key}`} aria-current={tab === key ? "page" : undefined}>

@@ -53,7 +53,7 @@ export function Jobs({ query }: { query: URLSearchParams }) {
         <JobTable rows={shown} now={now} filter={filter} onSort={change} />
       ) : (
         <Card>
-          <Empty>{rows.length ? "No job is like that." : "No job was submitted yet. firesteel run, or the page Submit, starts one."}</Empty>
+          <Empty>{rows.length ? "No matching jobs." : "No jobs have been submitted yet. Start one with firesteel run, or on the Submit page."}</Empty>
         </Card>
       )}
     </Page>

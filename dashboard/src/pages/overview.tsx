@@ -24,7 +24,7 @@ export function Overview({ who }: { who: WhoAmI }) {
   if (!loaded) return <Page title="Overview"><Loading error={error} /></Page>;
   return (
     <Page title="Overview" aside={status.data && <span className="muted">{status.data.cluster_id} · {status.data.version}</span>}>
-      {status.data?.degraded && <Trouble text={`The cluster has no leader: ${status.data.reason}. Running jobs go on.`} />}
+      {status.data?.degraded && <Trouble text={`The cluster has no leader: ${status.data.reason}. Running jobs continue.`} />}
       <div className="tiles">
         {GROUPS.map((g) => (
           <a key={g} className={`tile tile-${g}`} href={`#/jobs?state=${g}`}>
@@ -43,10 +43,10 @@ export function Overview({ who }: { who: WhoAmI }) {
       </div>
       <div className="columns">
         <Card title="Latest failures">
-          {failed.length ? failed.map((row) => <FailureLine key={row.id} row={row} now={now} />) : <Empty>No job has failed.</Empty>}
+          {failed.length ? failed.map((row) => <FailureLine key={row.id} row={row} now={now} />) : <Empty>No jobs have failed.</Empty>}
         </Card>
         <Card title="Streams">
-          {streams.length ? streams.map((row) => <StreamLine key={row.id} row={row} now={now} />) : <Empty>No stream runs.</Empty>}
+          {streams.length ? streams.map((row) => <StreamLine key={row.id} row={row} now={now} />) : <Empty>No streams are running.</Empty>}
         </Card>
       </div>
       <Card title="Latest changes" aside={<a href="#/jobs">All jobs</a>} flush>
@@ -68,7 +68,7 @@ export function Overview({ who }: { who: WhoAmI }) {
             </tbody>
           </table>
         ) : (
-          <Empty>No job was submitted yet.</Empty>
+          <Empty>No jobs have been submitted yet.</Empty>
         )}
       </Card>
     </Page>

@@ -43,7 +43,7 @@ export function Queue() {
             </tbody>
           </table>
         ) : (
-          <Empty>Nobody waits.</Empty>
+          <Empty>No jobs are waiting.</Empty>
         )}
       </Card>
     </Page>
@@ -57,5 +57,5 @@ function reason(engines: Engine[]): string {
   const slots = ready.reduce((n, e) => n + e.slots, 0);
   return free
     ? `${free} of ${slots} slots are free, but none of them is for these jobs.`
-    : `All ${slots} slots of ${ready.length} ${ready.length === 1 ? "engine" : "engines"} are taken.`;
+    : `All ${slots} slots of ${ready.length} ${ready.length === 1 ? "engine" : "engines"} are in use.`;
 }

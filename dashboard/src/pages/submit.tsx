@@ -139,7 +139,7 @@ export function Submit() {
         </Card>
         <div>
           <Trouble text={error} />
-          <Card title={!checked ? "Checking" : problems.length ? (problems.length === 1 ? "1 problem" : `${problems.length} problems`) : "No problem"}>
+          <Card title={!checked ? "Checking" : problems.length ? (problems.length === 1 ? "1 problem" : `${problems.length} problems`) : "No problems"}>
             {problems.length ? (
               <ul className="problems">
                 {problems.map((p, i) => (
@@ -155,7 +155,7 @@ export function Submit() {
                 ))}
               </ul>
             ) : (
-              <p className="muted">{checked ? "Nothing is stored or run before you say so." : "The first look takes a moment."}</p>
+              <p className="muted">{checked ? "Nothing is stored or run until you submit it." : "The first check takes a moment."}</p>
             )}
           </Card>
           {checked?.graph && (

@@ -86,7 +86,7 @@ export function Palette({ commands, onClose }: { commands: Command[]; onClose: (
             )}
           </li>
         ))}
-        {!found.length && <li className="empty">Nothing is called like that.</li>}
+        {!found.length && <li className="empty">No matches.</li>}
       </ul>
     </dialog>
   );

@@ -1,7 +1,7 @@
-"""For tests of what is built on Firesteel: a pipeline, a high-availability backend, a failure enricher, an engine provider.
+"""Tools to test what is built on Firesteel: a pipeline, a high-availability backend, a failure enricher, an engine provider.
 
 The contract of high-availability backends is in `firesteel.testing.ha_contract`, fixtures are in `firesteel.testing.fixtures`;
-these two need pytest. Nothing of Firesteel itself uses any of it.
+these two need pytest. Firesteel itself uses none of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Engines and attempts that are names: what a control plane does can be tested without Spark, and in virtual time."""
+"""Fake engines and attempts, to test a control plane without Spark, and in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.types import AttemptId, Guard, JobID
 
 Outcome = Callable[[Deployment], AttemptResult | None]
-"""How an attempt ends as soon as it is started; None: it runs until it is told to end."""
+"""How an attempt ends right after its start; None if it runs until it is told to end."""
 
 
 def finishes(_deployment: Deployment) -> AttemptResult:
@@ -41,9 +41,9 @@ class FakeEngines:
 
     def __init__(self) -> None:
         self.started: list[EngineRecord] = []
-        """All that were ever asked for, in their order."""
+        """The specs of all started engines, in order."""
         self.start_errors: list[Exception] = []
-        """Raised by the next starts, one by each."""
+        """Errors to raise, one for each of the next starts."""
         self._alive: dict[str, EngineRecord] = {}
         self._silent: set[str] = set()
         self._numbers = itertools.count(1)
@@ -53,11 +53,11 @@ class FakeEngines:
         return tuple(self._alive.values())
 
     def lose(self, engine_id: str) -> None:
-        """The engine is gone, as if its process had been killed."""
+        """Lose the engine, as if its process had been killed."""
         self._alive.pop(engine_id, None)
 
     def silence(self, engine_id: str) -> None:
-        """The engine runs, and answers nothing more."""
+        """Make the engine run on without answering."""
         self._silent.add(engine_id)
 
     async def start(self, spec: EngineSpec, worker: str = "") -> EngineRecord:
@@ -97,28 +97,28 @@ class FakeEngines:
 
 @dataclass(frozen=True, slots=True)
 class FakeAttempt:
-    """An attempt that was started, and its end."""
+    """A started attempt, and its end."""
 
     deployment: Deployment
     ended: asyncio.Future[AttemptResult]
 
 
 class FakeExecutor:
-    """An AttemptExecutor whose attempts do what `outcome` says, in no process. They outlive a leader, as real ones do."""
+    """An AttemptExecutor whose attempts end as `outcome` says, without processes. They outlive a leader, like real ones."""
 
     def __init__(self, outcome: Outcome = finishes) -> None:
         self.outcome = outcome
         self._attempts: dict[AttemptId, FakeAttempt] = {}
         self._verdicts: dict[AttemptId, AttemptResult] = {}
-        """Of attempts that were never started, and never will be."""
+        """Fenced attempts that were never started, and never will be."""
 
     @property
     def started(self) -> tuple[Deployment, ...]:
-        """All attempts so far, in their order."""
+        """All attempts so far, in order."""
         return tuple(attempt.deployment for attempt in self._attempts.values())
 
     def end(self, job_id: JobID, result: AttemptResult) -> None:
-        """End the attempt of a job that runs. From a test, through `MiniCluster.call`."""
+        """End the running attempt of a job. Call it through `MiniCluster.call` in a test."""
         for attempt, fake in self._attempts.items():
             if attempt.job_id == job_id and not fake.ended.done():
                 fake.ended.set_result(result)

@@ -1,4 +1,4 @@
-"""Fixtures for pytest. A project asks for them in its `conftest.py`: `pytest_plugins = ["firesteel.testing.fixtures"]`."""
+"""Fixtures for pytest. Enable them in `conftest.py` with `pytest_plugins = ["firesteel.testing.fixtures"]`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from firesteel.testing.mini_cluster import MiniCluster
 
 @pytest.fixture(scope="session")
 def firesteel_options() -> Mapping[str, str]:
-    """The options of `firesteel_cluster`. A project that needs some has a fixture of this name."""
+    """The options of `firesteel_cluster`. Override this fixture to set some."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def firesteel_cluster(firesteel_options: Mapping[str, str]) -> Iterator[MiniCluster]:
-    """A cluster for all tests of a run, with an engine that they share."""
+    """A cluster for all tests of a run, with a shared engine."""
     with MiniCluster(firesteel_options) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""High availability in memory that a test can steer: take leadership away, as a real backend would, with or without a word."""
+"""High availability in memory that a test can control: it takes leadership away with or without notice."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from firesteel.ha.memory import MemoryHighAvailabilityServices, MemoryLeaderElec
 
 
 class SteeredHighAvailabilityServices(MemoryHighAvailabilityServices):
-    """As the backend of type `none`, with levers. Each is pulled in the event loop that its contenders are in."""
+    """The backend of type `none`, with methods to control it. Call them in the event loop of the contenders."""
 
     def __init__(self) -> None:
         super().__init__()
         self._unaware: list[MemoryLeaderElectionDriver] = []
-        """Lost their leadership to `expire` and have not been told."""
+        """Contenders that lost leadership by `expire` and were not notified."""
 
     def revoke(self) -> None:
-        """Take leadership from its holder, which is told, and give it to the next contender (the same when alone)."""
+        """Take leadership from its holder with notice, and give it to the next contender (the same one if it is alone)."""
         driver = self._holder
         if driver is None:
             return
@@ -23,17 +23,17 @@ class SteeredHighAvailabilityServices(MemoryHighAvailabilityServices):
         self._grant()
 
     def expire(self) -> None:
-        """Take leadership from its holder, which is not told, as if it were paused. Its epoch is stale at once."""
+        """Take leadership from its holder without notice, as if it were paused. Its epoch is stale at once."""
         if self._holder is None:
             return
         self._unaware.append(self._holder)
         self._vacate()
-        if not self._waiting:  # a leader that has come and gone
+        if not self._waiting:  # a leader that has already gone
             self._next_epoch()
         self._grant()
 
     def resume(self) -> None:
-        """Those that `expire` passed over go on: they notice that they lost leadership, and contend again."""
+        """Resume the contenders that `expire` paused: they notice that they lost leadership, and contend again."""
         drivers, self._unaware = self._unaware, []
         for driver in drivers:
             self._tell_revoked(driver)

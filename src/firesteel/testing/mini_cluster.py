@@ -1,4 +1,4 @@
-"""A whole control plane in the process of a test: one node with its REST API, in a thread of its own."""
+"""A whole control plane in the process of a test: one node with its REST API, in its own thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 60.0
 END_SECONDS = 60.0
-"""For the jobs that are left when the cluster is closed, and then for the node."""
+"""Seconds for the remaining jobs to end when the cluster is closed, and then for the node."""
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -52,22 +52,22 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "spark.sql.shuffle.partitions": "2",
     }
 )
-"""What a MiniCluster has where its options say nothing else."""
+"""The default options of a MiniCluster."""
 
 
 class MiniCluster:
-    """One node of a cluster with everything that a real one has; use it with `with`.
+    """One complete node of a cluster; use it with `with`.
 
-    Jobs run on real engines and in real driver processes unless an `executor` stands in for them. When it is closed, jobs that
-    still run are cancelled and engines that it started are ended. No variable and no configuration file of the user is read.
+    Jobs run on real engines and in real driver processes unless an `executor` replaces them. When it is closed, running jobs
+    are cancelled and the engines that it started are ended. Environment variables and configuration files are not read.
 
     Args:
-        options: configuration, by its keys, over `OPTIONS`; or a whole configuration, which is taken as it is.
-        ha: instead of what `high-availability.type` names; the caller closes it. By default, and unless the options name
-            another type, one in memory, with levers (`cluster.ha`).
+        options: configuration by key, on top of `OPTIONS`; or a whole configuration, which is used as it is.
+        ha: replaces the backend that `high-availability.type` names; the caller closes it. By default, and unless the
+            options name another type, it is one in memory that tests can control (`cluster.ha`).
         executor: runs attempts in place of driver processes, such as a FakeExecutor.
-        engines: where engines come from, such as FakeEngines.
-        enrichers: label failures, beside those that the options name.
+        engines: the provider of engines, such as FakeEngines.
+        enrichers: label failures, in addition to the configured ones.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class MiniCluster:
         enrichers: tuple[FailureEnricher, ...] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="firesteel-mini-"))
-        """A directory that is removed with the cluster."""
+        """A temporary directory, removed with the cluster."""
         if isinstance(options, Configuration):
             self.configuration = options
         else:
@@ -104,10 +104,10 @@ class MiniCluster:
         except Exception:
             if error is None:
                 raise
-            logger.exception("the cluster did not end as it should")  # what the test says comes first
+            logger.exception("the cluster did not end cleanly")  # the test's own error has priority
 
     def start(self) -> None:
-        """Returns when the node leads. Raises ServiceStartError naming the part that could not start."""
+        """Start, and return when the node leads. Raises ServiceStartError, which names the part that could not start."""
         node = self._node = _Node(self.configuration, self._parts)
         self._thread = threading.Thread(target=asyncio.run, args=(node.serve(),), name="mini-cluster", daemon=True)
         self._thread.start()
@@ -119,7 +119,7 @@ class MiniCluster:
             raise
 
     def close(self) -> None:
-        """End jobs that still run, the node, and engines that it started. Raises what was fatal to the node, if anything."""
+        """End running jobs, the node, and the engines that it started. Raises the node's fatal error, if there was one."""
         node = self._node
         try:
             if self._client is not None and node is not None and not node.fatal and not node.over.is_set():
@@ -131,15 +131,15 @@ class MiniCluster:
 
     @property
     def client(self) -> ClusterClient:
-        """Talks to the cluster over its REST API, as the user of this process."""
-        assert self._client is not None, "the cluster has not been started"
+        """A client of the cluster's REST API, with the rights of this process's user."""
+        assert self._client is not None, "the cluster is not started"
         return self._client
 
     @property
     def ha(self) -> SteeredHighAvailabilityServices:
-        """The levers, where there are any. Pull them with `call`."""
+        """The controllable backend, if the cluster has one. Use its methods through `call`."""
         if not isinstance(self._ha, SteeredHighAvailabilityServices):
-            raise TypeError("this cluster has a high-availability backend without levers")
+            raise TypeError("the high-availability backend of this cluster cannot be controlled")
         return self._ha
 
     @overload
@@ -149,11 +149,11 @@ class MiniCluster:
     def call(self, function: Callable[..., T], *args: object) -> T: ...
 
     def call(self, function: Callable[..., Any], *args: object) -> Any:
-        """Call `function` in the event loop of the cluster, to which all parts of the node belong; gives what it returns.
+        """Call `function` in the event loop of the cluster, to which all parts of the node belong, and return its result.
 
-        What it returns is awaited there, if it can be.
+        An awaitable result is awaited there.
         """
-        assert self._node is not None, "the cluster has not been started"
+        assert self._node is not None, "the cluster is not started"
 
         async def called() -> Any:
             answer = function(*args)
@@ -168,7 +168,7 @@ class MiniCluster:
         deadline = time.monotonic() + START_SECONDS
         while (status := self.client.cluster_status()).leader is None or (status.epoch or 0) <= before:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"nobody leads again after {START_SECONDS:g} s: {status}")
+                raise TimeoutError(f"the cluster has no new leader after {START_SECONDS:g} s: {status}")
             time.sleep(0.01)
 
     def _end_jobs(self, client: ClusterClient) -> None:
@@ -196,7 +196,7 @@ class MiniCluster:
 
 
 class _Node(ClusterEntrypoint):
-    """A node that tells whoever waits for it in another thread, and ends when it is told to from there."""
+    """A node that reports to a waiting thread, and ends when that thread tells it to."""
 
     def __init__(self, configuration: Configuration, parts: NodeParts) -> None:
         super().__init__(configuration, rest=True, parts=parts)
@@ -212,7 +212,7 @@ class _Node(ClusterEntrypoint):
                 await component.retrieval.wait_for_leader(START_SECONDS)
                 self.ready.set_result(loop)
                 await self._ending.wait()
-        except BaseException as error:  # of the thread that waits, or of the one that closes
+        except BaseException as error:  # raised in the waiting thread, or in the one that closes
             if self.ready.done():
                 self.fatal.append(error)
             else:
@@ -223,7 +223,7 @@ class _Node(ClusterEntrypoint):
     def end(self, _status: ApplicationStatus) -> None:
         ending = self._ending
         if ending is not None and self.ready.done() and self.ready.exception() is None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed already
+            with contextlib.suppress(RuntimeError):  # the loop is already closed
                 self.ready.result().call_soon_threadsafe(ending.set)
 
     def on_fatal(self, error: BaseException) -> None:

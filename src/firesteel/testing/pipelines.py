@@ -1,4 +1,4 @@
-"""Running a pipeline in a test: on rows that the test gives, with the rows that it makes as the answer."""
+"""Running a pipeline in a test: on given input rows, returning its output rows."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from firesteel.testing.mini_cluster import MiniCluster
 
 Row: TypeAlias = Mapping[str, Any]
 Input: TypeAlias = Sequence[Row] | Path
-"""Rows, or files in the format that the source has."""
+"""Rows, or files in the format of the source."""
 _RELATION = ("name", "description", "parallelism", "resources", "watermark", "deduplicate", "cache", "static")
 _INFERENCE = "spark.sql.streaming.schemaInference"
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRun:
-    """What came out of a pipeline that has finished."""
+    """The output of a finished pipeline."""
 
     result: JobResult
     rows: Mapping[str, list[dict[str, Any]]]
-    """By sink, in no particular order."""
+    """Rows by sink, in no particular order."""
     stdout: str
-    """What the pipeline's own code, or the script, has printed."""
+    """The printed output of the pipeline's own code or the script."""
 
 
 def run_pipeline(
@@ -47,21 +47,21 @@ def run_pipeline(
 ) -> PipelineRun:
     """Run a pipeline, or a PySpark script, to its end.
 
-    Every sink writes to a place of the test instead of its own, so nothing outside is touched. A stream takes what is there
-    and ends.
+    Every sink writes to a temporary directory instead of its own path, so nothing else is touched. A stream processes the
+    available data and ends.
 
     Args:
         path: the pipeline's file, as for `firesteel run`.
-        inputs: what sources read instead of what the pipeline says, by the name of the source.
+        inputs: replacements for the data of sources, by the name of the source.
         variables: values of the pipeline's variables.
-        args: of a script.
-        timeout: seconds that it may take, the start of the engine included.
+        args: arguments of a script.
+        timeout: seconds that it may take, including the start of the engine.
 
     Raises:
-        InvalidPipelineError: something is wrong with the pipeline.
+        InvalidPipelineError: the pipeline has errors.
         JobFailedError: the job failed; `failure` says why.
-        JobTimeoutError: it has not ended in time.
-        ValueError: an input is of no source, or a sink has an output mode that rows cannot be read back from.
+        JobTimeoutError: it did not end in time.
+        ValueError: an input names no source, or a sink has an output mode whose rows cannot be read back.
     """
     graph = load_pipeline(Path(path), variables=variables).graph
     scratch = cluster.scratch / "pipelines" / uuid4().hex
@@ -85,7 +85,7 @@ def with_inputs(graph: JobGraph, inputs: Mapping[str, Input], directory: Path) -
     changed = {name: _source(sources[name], given, directory / name) for name, given in inputs.items()}
     if not changed:
         return graph
-    # What a stream reads may be without a schema where it was no file before.
+    # A stream's source may have no schema if it did not read files before.
     inferring = {_INFERENCE: "true"} if graph.mode is Mode.STREAMING else {}
     settings = graph.settings.model_copy(update={"spark": {**inferring, **graph.settings.spark}})
     return graph.with_(vertices=tuple(changed.get(v.name, v) for v in graph.vertices), settings=settings)
@@ -96,13 +96,15 @@ def _source(source: Source, given: Input, directory: Path) -> Source:
         return source.model_copy(update={"path": str(given.absolute()), "table": None})
     directory.mkdir(parents=True)
     kept = {name: getattr(source, name) for name in _RELATION}
-    if source.schema_ is not None:  # to which Spark brings the values
+    if source.schema_ is not None:  # Spark converts the values to it
         text = "".join(json.dumps(dict(row), default=_plain) + "\n" for row in given)
         (directory / "rows.json").write_text(text, "utf-8")
         strict = {"mode": "FAILFAST"}
         return Source(**kept, format="json", path=str(directory), schema_=source.schema_, options=strict)
     if not given:
-        raise ValueError(f"source '{source.name}' has no schema, so it needs a row to take the columns from")
+        raise ValueError(
+            f"source '{source.name}' has no schema, so it needs at least one row to derive the columns from"
+        )
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,7 +120,7 @@ def _plain(value: object) -> str:
             return str(value)
         case bytes():
             return base64.b64encode(value).decode()
-    raise TypeError(f"a row has a value of type {type(value).__name__}, which has no place in a JSON file")
+    raise TypeError(f"a row has a value of type {type(value).__name__}, which cannot be written to JSON")
 
 
 def redirected(graph: JobGraph, directory: Path) -> JobGraph:
@@ -127,7 +129,7 @@ def redirected(graph: JobGraph, directory: Path) -> JobGraph:
     def elsewhere(sink: Sink) -> Sink:
         if sink.output_mode not in (None, OutputMode.APPEND):
             raise ValueError(
-                f"sink '{sink.name}' has the output mode '{sink.output_mode.value}'; only what is appended can be read back"
+                f"sink '{sink.name}' has the output mode '{sink.output_mode.value}'; only appended rows can be read back"
             )
         trigger = AVAILABLE_NOW if graph.mode is Mode.STREAMING else None
         return Sink(

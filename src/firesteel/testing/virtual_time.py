@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer: hours of waiting take no time, and every run of a seed is the same."""
+"""An event loop whose clock jumps to the next timer: hours of waiting take no time, and a seed always gives the same run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODE: ContextVar[object | None] = ContextVar("node", default=None)
 
 
 class StalledError(Exception):
-    """Nothing is ready and no timer is set: everybody waits for somebody."""
+    """A deadlock: nothing is ready and no timer is set."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -29,7 +29,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         if timeout > 0:
             self.loop.now += timeout
-        return []  # nothing comes from outside; asking the system each time would be an eighth of a schedule's time
+        return []  # there is no outside input; a system call each time would take an eighth of a schedule's time
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -54,31 +54,31 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return task
 
     def kill(self, node: object) -> None:
-        """Every task of a process ends where it stands."""
+        """Cancel every task of a process where it is."""
         for task in list(self.tasks_of.pop(node, ())):
             task.cancel()
 
 
 async def inline(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """In place of asyncio.to_thread: a real thread would be a source of chance."""
+    """Replaces asyncio.to_thread: a real thread would make runs random."""
     await asyncio.sleep(0)
     return function(*args, **kwargs)
 
 
 def run_in_virtual_time(main: Callable[[], Awaitable[T]], *, limit: float = 100_000.0) -> T:
-    """Run `main` to its end in an event loop whose clock jumps, and give what it returns.
+    """Run `main` to its end in an event loop whose clock jumps, and return its result.
 
-    Nothing in it may wait for anything but timers and other tasks: no sockets, no threads, no processes.
+    It may only wait for timers and other tasks, not for sockets, threads or processes.
 
     Raises:
-        StalledError: everybody waits for somebody.
+        StalledError: all tasks wait for each other.
         TimeoutError: it takes more than `limit` seconds of virtual time.
     """
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(asyncio.wait_for(main(), limit))
     finally:
-        for _ in range(20):  # what is cancelled may start something more on its way out
+        for _ in range(20):  # a cancelled task may start others while it ends
             left = asyncio.all_tasks(loop)
             if not left:
                 break
