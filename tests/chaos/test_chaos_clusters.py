@@ -68,14 +68,14 @@ def test_a_cluster_is_harmed_and_healed_by_commands(described: Path, tmp_path: P
 
 
 def test_a_cluster_that_nobody_leads_is_not_played_on(described: Path) -> None:
-    with pytest.raises(ChaosError, match="no node names a leader"), OwnCluster(read_description(described)):
+    with pytest.raises(ChaosError, match="no node reports a leader"), OwnCluster(read_description(described)):
         pass
 
 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("kill: echo", "kil: echo", "commands that nobody runs: \\['kil'\\]"),
+        ("kill: echo", "kil: echo", "unknown commands: \\['kil'\\]"),
         ("token-file", "tokenfile", "tokenfile"),
         ("lease: 7", "lease: -1", "lease"),
         ("lease: 7", "harm-processes: true", "needs data-dir"),

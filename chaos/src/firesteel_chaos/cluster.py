@@ -302,7 +302,7 @@ class StagedCluster:
         made = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, env=usual)
         token = next((word for word in made.stdout.split() if word.startswith("fst_")), None)
         if made.returncode != 0 or token is None:
-            raise ChaosError(f"no token could be made: {made.stdout}{made.stderr}")
+            raise ChaosError(f"cannot create a token: {made.stdout}{made.stderr}")
         return token
 
 
@@ -312,5 +312,5 @@ def _free_port(count: int) -> int:
         return unused_ports(count, [LOOPBACK, *(f"127.0.1.{n + 1}" for n in range(count))])[0]
     except NoPortError as error:
         raise ChaosError(
-            "127.0.1.1 and the like cannot be listened on here; on macOS: ifconfig lo0 alias 127.0.1.1"
+            "cannot listen on 127.0.1.1 and the following addresses; on macOS run ifconfig lo0 alias 127.0.1.1"
         ) from error

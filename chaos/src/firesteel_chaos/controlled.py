@@ -1,4 +1,4 @@
-"""A cluster whose nodes can be killed, paused and cut off: what faults need of one."""
+"""A cluster whose nodes can be killed, paused and cut off, as faults need it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ASK_SECONDS = 1.5
 
 
 class ChaosError(FiresteelError):
-    """The harness cannot do what was asked of it; nothing is said about the cluster."""
+    """The harness itself cannot do its work; this says nothing about the cluster."""
 
 
 class Line(Protocol):
-    """What lies between a node and others: its clients and the other nodes, or its store."""
+    """The connections between a node and its clients and the other nodes, or its store."""
 
     def cut(self) -> None:
         """Connections break, and new ones are refused."""
 
     def restore(self) -> None:
-        """All is well again."""
+        """Connections work again."""
 
 
 class BadLine(Line, Protocol):
@@ -58,10 +58,10 @@ class ControlledNode(NodeHandle, Protocol):
         """
 
     def kill(self) -> None:
-        """At once, without a chance to say good-bye."""
+        """Kill the process at once."""
 
     def terminate(self) -> None:
-        """In order."""
+        """Ask the process to end."""
 
     def pause(self) -> None: ...
 
@@ -75,7 +75,7 @@ class ControlledCluster(ClusterHandle, Protocol):
 
     @property
     def lease(self) -> float:
-        """How long a leader that is not heard of keeps its leadership, in seconds."""
+        """How long a silent leader keeps its leadership, in seconds."""
 
     def nodes(self) -> Sequence[ControlledNode]: ...
 
@@ -89,7 +89,7 @@ class SeenLeader:
 
 
 def leader_of(cluster: ClusterHandle) -> SeenLeader | None:
-    """Who leads, as the nodes tell that answer within a moment; of several answers the one with the newest epoch."""
+    """The leader according to the nodes that answer quickly; of several answers, the one with the newest epoch."""
     asked = (ask_leader(node.address, cluster.token, cluster.ca) for node in cluster.nodes())
     found = [said for said in asked if said is not None]
     return max(found, key=lambda said: said.epoch, default=None)
@@ -97,7 +97,7 @@ def leader_of(cluster: ClusterHandle) -> SeenLeader | None:
 
 @functools.cache
 def trust(ca: Path | None) -> ssl.SSLContext:
-    """Made once: to read the authorities of the machine anew for each question would be a load of its own."""
+    """Made once: reading the authorities of the machine for each request would be a load of its own."""
     return ssl.create_default_context(cafile=ca)
 
 
@@ -124,7 +124,7 @@ def leading_node(cluster: ControlledCluster) -> ControlledNode | None:
 
 
 def answers(cluster: ClusterHandle) -> bool:
-    """Whether some node answers what only a leader knows."""
+    """Whether some node answers a request that only a leader can answer."""
     for node in cluster.nodes():
         try:
             asked = httpx.get(

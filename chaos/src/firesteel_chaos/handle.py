@@ -1,4 +1,4 @@
-"""A cluster as the rest of the package sees it, whoever started its nodes."""
+"""The interface of a cluster for the rest of the package, independent of who started its nodes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class NodeHandle(Protocol):
 
     @property
     def address(self) -> str:
-        """Where its REST API is for clients; it stays the same when the node is started again."""
+        """The address of its REST API for clients, which stays the same across restarts of the node."""
 
     @property
     def pid(self) -> int | None:
-        """Of its process, when it runs on this host."""
+        """The id of its process, if it runs on this host."""
 
     @property
     def alive(self) -> bool:
-        """Its process is there: it may be paused, or be cut off. Of a node elsewhere: it was not ended by us."""
+        """Whether its process exists, even if paused or cut off. For a node elsewhere: whether we have not ended it."""
 
 
 class ClusterHandle(Protocol):
@@ -33,7 +33,7 @@ class ClusterHandle(Protocol):
 
     @property
     def addresses(self) -> list[str]:
-        """Of all nodes, also of those that are down."""
+        """The addresses of all nodes, including those that are down."""
 
     @property
     def token(self) -> str: ...

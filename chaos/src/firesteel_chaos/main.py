@@ -1,4 +1,4 @@
-"""`firesteel-chaos`: faults on purpose, done to a cluster while it works, and a report of what held."""
+"""`firesteel-chaos` injects faults into a working cluster and reports which guarantees held."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VIOLATED, FAILED = 1, 3
 
 @dataclass(frozen=True)
 class StageOptions:
-    """The options of `run` that say what is played on."""
+    """The options of `run` that describe the stage."""
 
     root: Path
     backend: str
@@ -38,12 +38,12 @@ class StageOptions:
 
 
 StageMaker = Callable[[StageOptions], AbstractContextManager[Any]]
-"""Gives a `stage.Stage`."""
+"""Returns a `stage.Stage`."""
 
 
 @contextlib.contextmanager
 def open_stage(wish: StageOptions) -> Iterator[Any]:
-    """A cluster of our own making, or the one that the user describes."""
+    """A cluster that is started for this, or the one that the user describes."""
     from firesteel_chaos.own_cluster import OwnCluster, read_description
     from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 
@@ -57,34 +57,40 @@ def open_stage(wish: StageOptions) -> Iterator[Any]:
 
 
 def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> click.Group:
-    """The command line over some stage; tests have one with servers of their own."""
+    """The command line over a stage; tests have one with their own servers."""
 
     @click.group(context_settings={"help_option_names": ["-h", "--help"]})
     def command() -> None:
-        """Do things to a cluster that must not hurt, while it works, and judge from outside what held."""
+        """Inject faults that a cluster must survive while it works, and check its guarantees from outside."""
 
     @command.command()
-    @click.option("--rounds", default=50, show_default=True, help="How many rounds to play.")
-    @click.option("--soak", type=float, metavar="MINUTES", help="Play for so long, however many rounds that is.")
+    @click.option("--rounds", default=50, show_default=True, help="Number of rounds to play.")
+    @click.option("--soak", type=float, metavar="MINUTES", help="Play for this long, in any number of rounds.")
     @click.option("--seed", default=1, show_default=True, help="The same seed gives the same rounds.")
-    @click.option("--faults", default="", metavar="F1,F6/cut-store", help="Only these; see `faults`.")
-    @click.option("--control", is_flag=True, help="The same plan with the faults left out.")
-    @click.option("--nodes", default=3, show_default=True, help="Of a cluster that is started for this.")
+    @click.option("--faults", default="", metavar="F1,F6/cut-store", help="Play only these faults; see `faults`.")
+    @click.option("--control", is_flag=True, help="Play the same plan without the faults.")
+    @click.option("--nodes", default=3, show_default=True, help="Number of nodes of the cluster that is started.")
     @click.option("--lease", default=4.0, show_default=True, help="Its high-availability.lease-duration, in seconds.")
     @click.option("--backend", type=click.Choice(["sqlite", "postgresql", "zookeeper"]), default="sqlite")
-    @click.option("--store", default="", metavar="URL", help="Of the PostgreSQL database, or host:port,… of ZooKeeper.")
-    @click.option("-D", "definitions", multiple=True, metavar="KEY=VALUE", help="An option of the nodes.")
+    @click.option(
+        "--store", default="", metavar="URL", help="URL of the PostgreSQL database, or host:port,… of ZooKeeper."
+    )
+    @click.option("-D", "definitions", multiple=True, metavar="KEY=VALUE", help="Set an option of the nodes.")
     @click.option(
         "--cluster", "description", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
     )
-    @click.option("--streams", default=2, show_default=True, help="Streaming jobs that run all the time.")
-    @click.option("--scripts/--no-scripts", default=True, show_default=True, help="Whether programs are submitted too.")
-    @click.option("--root", type=click.Path(path_type=Path, file_okay=False), help="Where everything goes, and stays.")
-    @click.option("--history", type=click.Path(path_type=Path, dir_okay=False), help="Where events go, for `check`.")
+    @click.option("--streams", default=2, show_default=True, help="Number of streaming jobs that run all the time.")
+    @click.option("--scripts/--no-scripts", default=True, show_default=True, help="Also submit programs.")
+    @click.option(
+        "--root", type=click.Path(path_type=Path, file_okay=False), help="Directory for all files, which are kept."
+    )
+    @click.option(
+        "--history", type=click.Path(path_type=Path, dir_okay=False), help="File for the events, for `check`."
+    )
     @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: .md or .json.")
     @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
     def run(**options: Any) -> None:
-        """Play rounds of faults, then judge. Ends with 0 when everything held, and with 1 when something did not."""
+        """Play rounds of faults, then judge. The exit code is 0 if all guarantees held, and 1 if one did not."""
         for each in _ENDING:
             signal.signal(each, _end)
         with _errors():
@@ -103,10 +109,10 @@ def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> clic
 
     @command.command()
     def faults() -> None:
-        """List the faults, and what each needs of a cluster."""
+        """List the faults, with what each requires of a cluster."""
         for each in table:
             click.echo(f"{each.key:28} {each.what} [{', '.join(sorted(each.needs)) or 'nothing'}]")
-        click.echo("\nWhat they need:")
+        click.echo("\nRequirements:")
         for ability, words in ABILITIES.items():
             click.echo(f"{ability:28} {words}")
 
@@ -117,7 +123,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def _end(signal_number: int, _: object) -> None:
-    """Ends the game. What was started for it is ended on the way out, which nothing that comes later may cut short."""
+    """End the game. What was started for it is ended on the way out, and later signals must not interrupt that."""
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + signal_number)
@@ -126,7 +132,7 @@ def _end(signal_number: int, _: object) -> None:
 def _run(stage_of: StageMaker, **o: Any) -> int:
     from firesteel_chaos.game import Game, play
 
-    logging.basicConfig(level=logging.CRITICAL)  # clients of a store whose servers die have much to say
+    logging.basicConfig(level=logging.CRITICAL)  # clients of a store whose servers die log a lot
     keeps = o["root"] is not None
     root = Path(o["root"] or tempfile.mkdtemp(prefix="firesteel-chaos-")).absolute()
     root.mkdir(parents=True, exist_ok=True)
@@ -152,7 +158,7 @@ def _run(stage_of: StageMaker, **o: Any) -> int:
     if code == 0 and not keeps:
         shutil.rmtree(root, ignore_errors=True)
     else:
-        click.echo(f"everything is in {root}, the history in {history}", err=True)
+        click.echo(f"files are in {root}, the history is in {history}", err=True)
     return code
 
 

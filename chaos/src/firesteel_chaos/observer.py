@@ -1,7 +1,7 @@
-"""Watches a cluster from outside for as long as a run lasts, and writes down what changes.
+"""Watches a cluster from outside during a run, and records changes.
 
-Three kinds of threads, because a node that is paused lets whoever asks it wait: one looks at files, processes and the store;
-one asks the cluster for its jobs, at one node after another; and each node has one that asks it who leads.
+It has three kinds of threads, because requests to a paused node block: one watches files, processes and the store; one asks
+the nodes in turn for the jobs of the cluster; and each node has one that asks it for the leader.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from firesteel_chaos.store_view import StoreUnreadableError, StoreView
 
 LOOK_SECONDS = 0.4
 ANSWER_SECONDS = 2.0
-"""A node that is silent for longer does not answer, for our purposes."""
+"""A node that is silent for longer counts as not answering."""
 LOOKING = "chaos-looking"
 LAG_SECONDS = 1.0
 """A look that comes later than this is late."""
 SLOW_SECONDS = 5.0
-"""How often numbers that change all the time are written down."""
+"""How often numbers that change all the time are recorded."""
 logger = logging.getLogger(__name__)
 
 
@@ -90,15 +90,15 @@ class Observer:
             last = time.monotonic()
             while not self._end.is_set():
                 began = time.monotonic()
-                # A machine that lets us wait lets the cluster wait as well.
+                # A machine that delays us delays the cluster as well.
                 if name == LOOKING and began - last > LOOK_SECONDS + LAG_SECONDS:
                     self._history.record("lag", seconds=round(began - last - LOOK_SECONDS, 1))
                 last = began
                 try:
                     once()
                 except Exception:
-                    # A watch that ends in silence would make every run look good.
-                    logger.exception("%s failed; it goes on", name)
+                    # A watch that ended silently would make every run look good.
+                    logger.exception("%s failed; continuing", name)
                     self._history.record("observer", thread=name, error=True)
                 self._end.wait(max(0.05, LOOK_SECONDS - (time.monotonic() - began)))
 

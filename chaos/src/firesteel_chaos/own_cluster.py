@@ -1,4 +1,4 @@
-"""A cluster that is there already, described by a YAML file: where its nodes are, and how each is harmed and healed."""
+"""An existing cluster, described by a YAML file: the addresses of its nodes, and the commands that harm and heal them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class NodeDescription(_Strict):
     name: str
     address: str
     commands: Mapping[str, str] = Field(default_factory=dict)
-    """Run by /bin/sh; one that fails ends the game."""
+    """Commands for /bin/sh; a failing command ends the game."""
     pid_file: Annotated[Path | None, Field(alias="pid-file")] = None
-    """When the node runs on this host."""
+    """The process id, if the node runs on this host."""
 
 
 class ClusterDescription(_Strict):
@@ -45,9 +45,9 @@ class ClusterDescription(_Strict):
     nodes: tuple[NodeDescription, ...] = Field(min_length=1)
     token_file: Annotated[Path, Field(alias="token-file")]
     work_dir: Annotated[Path, Field(alias="work-dir")]
-    """Where jobs read and write; a path that engines and this host see alike."""
+    """The directory for inputs and outputs of jobs, at the same path for engines and this host."""
     data_dir: Annotated[Path | None, Field(alias="data-dir")] = None
-    """`data.dir` of the nodes, when this host sees it; then drivers and engines are observed as well."""
+    """`data.dir` of the nodes, if this host can see it; then drivers and engines are observed as well."""
     cluster_id: Annotated[str, Field(alias="cluster-id")] = "default"
     lease: float = Field(default=10.0, gt=0)
     ca: Path | None = None
@@ -56,7 +56,7 @@ class ClusterDescription(_Strict):
 
 
 def read_description(file: Path) -> ClusterDescription:
-    """Raises ChaosError, which says what is wrong with the file."""
+    """Read the file. Raises ChaosError with its problem."""
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
         described = ClusterDescription.model_validate(data)
@@ -67,10 +67,10 @@ def read_description(file: Path) -> ClusterDescription:
         if unknown:
             known = ", ".join((*_NODE_COMMANDS, *_LINE_COMMANDS))
             raise ChaosError(
-                f"{file}: node {node.name} has commands that nobody runs: {sorted(unknown)}; there are {known}"
+                f"{file}: node {node.name} has unknown commands: {sorted(unknown)}; valid commands are {known}"
             )
     if described.harm_processes and described.data_dir is None:
-        raise ChaosError(f"{file}: harm-processes needs data-dir, where drivers and engines are found")
+        raise ChaosError(f"{file}: harm-processes needs data-dir, to find drivers and engines")
     return described
 
 
@@ -143,7 +143,7 @@ class OwnNode:
         self.run("resume")
 
     def run(self, which: str) -> None:
-        """Raises ChaosError when the command fails: what was to be harmed may be whole, or what was to be healed harmed."""
+        """Run a command. Raises CommandFailedError when it fails, as the node may then be in the wrong state."""
         command = self._described.commands[which]
         try:
             done = subprocess.run(
@@ -157,11 +157,11 @@ class OwnNode:
 
 
 class CommandFailedError(Exception):
-    """A command of the user's failed. Not a ChaosError, after which a game goes on."""
+    """A command of the user failed. This is not a ChaosError, after which a game continues."""
 
 
 class OwnCluster:
-    """Nodes that somebody else started. They are up when the game begins, and must be when it ends."""
+    """Nodes that were started elsewhere. They run when the game begins, and must run when it ends."""
 
     def __init__(self, described: ClusterDescription) -> None:
         self.described = described
@@ -199,7 +199,7 @@ class OwnCluster:
     def __enter__(self) -> Self:
         if not any(ask_leader(address, self.token, self.ca) for address in self.addresses):
             raise ChaosError(
-                f"no node names a leader: {', '.join(self.addresses)}; start the cluster, and check the token"
+                f"no node reports a leader: {', '.join(self.addresses)}; start the cluster, and check the token"
             )
         return self
 

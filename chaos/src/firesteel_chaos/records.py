@@ -1,4 +1,4 @@
-"""Records put into a store behind the cluster's back: what a damaged disk, a newer version or a clumsy hand may leave."""
+"""Writing records to a store past the cluster, as a damaged disk, a newer version or a person might."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ZooKeeperRecords:
 
 
 def open_records(configuration: Configuration) -> Records | None:
-    """Of the store that the configuration names; None where there is none for its kind. Opens nothing yet."""
+    """The records of the configured store; None for kinds that are not supported. Opens no connection yet."""
     options = configuration.high_availability
     match options.type:
         case HaType.SQL:

@@ -1,4 +1,4 @@
-"""What a run came to: counts, violations, and how long the cluster needed to be there again."""
+"""The report of a run: counts, violations, and the time that the cluster needed to recover."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from firesteel_chaos.invariants.growth import MEASURES, Change, Life, long_lives
 from firesteel_chaos.invariants.model import Bounds, ClusterStory
 
 LOOKED_FOR = 30.0
-"""A gap that began so long after a fault is not that fault's."""
+"""A gap that began so many seconds after a fault was not caused by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds, of so many cases."""
+    """A distribution of seconds over a number of cases."""
 
     count: int
     p50: float | None
@@ -41,14 +41,14 @@ class Report:
     seconds: float = 0.0
     rounds: int = 0
     control: bool = False
-    """No fault was made, on purpose."""
+    """Faults were left out on purpose."""
     seeds: list[int] = field(default_factory=list)
     jobs: dict[str, int] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     calls: int = 0
     unanswered: int = 0
-    """Calls of clients that gave up before somebody answered, and asked again."""
+    """Calls of clients that gave up before an answer and repeated them."""
     faults: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     leaderships: int = 0
@@ -59,13 +59,13 @@ class Report:
     adopted: int = 0
     """Drivers that were at work when a leadership began, summed over leaderships."""
     gaps: Times = field(default_factory=lambda: Times(0, None, None))
-    """How long nobody answered, as the observer saw it."""
+    """How long no node answered, as the observer saw it."""
     recovery: Times = field(default_factory=lambda: Times(0, None, None))
     """From the healing of the last fault of a round until the cluster answered."""
     election: Times = field(default_factory=lambda: Times(0, None, None))
     """From a fault that hit nodes, store or network until a node named a new leader."""
     lives: list[Life] = field(default_factory=list)
-    """Processes of nodes that lived long enough to say something about growth (I23)."""
+    """Processes of nodes that lived long enough to judge their growth (I23)."""
     store: dict[str, Change] = field(default_factory=dict)
     """Rows of the store while the load ran."""
     settled: bool = False
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """A run that did not come to its end proves nothing."""
+        """Whether all guarantees held in a complete run. An incomplete run proves nothing."""
         return self.settled and not self.violations
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Report:
         lines = [f"{name}: {value}" for name, value in self._rows()]
         lines += [f"VIOLATION {violation}" for violation in self.violations]
         if not self.settled:
-            lines.append("the run was cut off before its jobs had ended: it proves nothing")
+            lines.append("the run was interrupted before its jobs had ended, so it proves nothing")
         lines.append("good" if self.good else "NOT good")
         return "\n".join(lines)
 
@@ -124,7 +124,7 @@ class Report:
             ("running attempts taken over by a new leader", str(self.adopted)),
             ("further attempts (planned, or forced by a fault)", str(self.restarts)),
             ("savepoints", f"{self.savepoints}, {self.restores} of them continued by another job"),
-            ("nobody answered for", str(self.gaps)),
+            ("no node answered for", str(self.gaps)),
             ("from a fault until a new leader is named", str(self.election)),
             ("reachable after the last fault of a round", str(self.recovery)),
             ("growth of nodes (I23)", self._growth()),

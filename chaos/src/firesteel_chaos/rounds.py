@@ -60,7 +60,7 @@ class Round:
 def plan(seed: int, faults: Sequence[Fault], *, lease: float) -> Iterator[Round]:
     """Rounds without end. The same arguments give the same rounds, however many of them are played."""
     if not faults:
-        raise ChaosError("no fault can be played: see `firesteel-chaos faults` for what each of them needs")
+        raise ChaosError("no fault can be played; `firesteel-chaos faults` shows what each requires")
     draw = random.Random(seed)  # noqa: S311 - chance, not a secret
     drawn = _in_turn(draw, faults)
     number = 0

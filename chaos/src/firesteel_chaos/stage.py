@@ -1,4 +1,4 @@
-"""What a game is played on: a cluster of our own making over some store, and what can be done to both."""
+"""The stage of a game: a cluster that is started for it over some store, and what can be done to both."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ BACKENDS = ("sqlite", "postgresql", "zookeeper")
 class Stage:
     cluster: ControlledCluster
     faults: Sequence[Fault] = TABLE
-    """Those that there are; which of them can be played, the cluster's abilities tell."""
+    """All faults; the cluster's abilities decide which of them can be played."""
     configuration: Configuration | None = None
-    """With which the store is reached from here, past all lines that are cut; None when it cannot be."""
+    """Access to the store that bypasses all cut lines; None if there is none."""
     records: Records | None = None
     failing_node: tuple[str, ...] = ()
     witness: Path | None = None
-    """Where wrapped nodes write down what they write."""
+    """The directory in which wrapped nodes record their writes."""
     orders: Path | None = None
     """The file that tells nodes at which write to crash."""
     engines: int | None = None
-    """The most that there may be, where that is known."""
+    """The largest allowed number, if it is known."""
     store: str = ""
-    """What kind it is of, for the report."""
+    """The kind of store, for the report."""
 
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where the servers of a store are, and how nodes are told of it. Pure: no connection is made."""
+    """The servers of a store, and the options that configure nodes for it. Pure: no connection is made."""
 
     backend: str
     url: str = ""
@@ -58,11 +58,11 @@ class StoreAddress:
                 return []
         found = [h.rpartition(":") if ":" in h else (h, ":", str(default)) for h in hosts.split(",") if h]
         if not found:
-            raise ChaosError(f"'{self.url}' names no server of {self.backend}; say where it is with --store")
+            raise ChaosError(f"'{self.url}' does not name a {self.backend} server; set its address with --store")
         return [(host, int(port)) for host, _, port in found]
 
     def options(self, addresses: Sequence[str], root: Path, lease: float) -> dict[str, str]:
-        """Of a node that is to find the servers at these addresses."""
+        """The options of a node that uses the servers at these addresses."""
         match self.backend:
             case "postgresql":
                 parts = urlsplit(self.url)
@@ -100,7 +100,7 @@ class LocalSettings:
 
 @contextlib.contextmanager
 def local_stage(settings: LocalSettings) -> Iterator[Stage]:
-    """Start a cluster, each node behind lines of its own to clients and, where the store is a server, to that."""
+    """Start a cluster. Each node has its own line to clients and, if the store is a server, to the store."""
     root, store, lease = settings.root, settings.store, settings.lease
     direct = store.options([f"{host}:{port}" for host, port in store.servers], root, lease)
     abilities = {"records", *settings.abilities}

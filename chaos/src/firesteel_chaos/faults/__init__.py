@@ -41,7 +41,7 @@ def select(faults: Iterable[Fault], wanted: Sequence[str]) -> list[Fault]:
     unknown = set(wanted) - {each.name for each in known} - {each.key for each in known}
     if unknown:
         keys = ", ".join(each.key for each in known)
-        raise ChaosError(f"no such fault here: {', '.join(sorted(unknown))}; there are {keys}")
+        raise ChaosError(f"no such fault: {', '.join(sorted(unknown))}; the faults are {keys}")
     return chosen
 
 

@@ -61,7 +61,7 @@ def no_space(world: World, strike: Strike) -> Iterator[None]:
 @fault(
     "F10",
     "torn-file",
-    "the view of an ended job is half a file",
+    "the file with the details of an ended job is truncated",
     needs="processes",
     harms="",
     hold=(0.3, 1.0),
@@ -91,7 +91,7 @@ def torn_file(world: World, strike: Strike) -> Iterator[None]:
 @fault(
     "F11",
     "locked",
-    "somebody else holds the write lock of the database",
+    "another process holds the write lock of the database",
     needs="sqlite",
     harms="store",
     hold=(0.3, 2.0),
@@ -104,7 +104,7 @@ def locked(world: World, strike: Strike) -> Iterator[None]:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            raise NoTargetError(f"the lock cannot be had: {error}") from None
+            raise NoTargetError(f"the lock is not available: {error}") from None
         try:
             yield
         finally:
@@ -126,7 +126,7 @@ def damaged_record(world: World, strike: Strike) -> Iterator[None]:
 @fault(
     "F21",
     "newer-record",
-    "a record of the store is of a newer version, and the next leader reads it",
+    "a record of the store has a newer version, and the next leader reads it",
     needs="records kill",
     harms="nodes",
     hold=(0.5, 2.0),
@@ -158,7 +158,7 @@ def _strange_record(world: World, strike: Strike, content: bytes) -> Iterator[No
 @fault(
     "F22",
     "leftovers",
-    "files of an older cluster of the same id lie around when a leader begins",
+    "files of an older cluster with the same id exist when a leader starts",
     needs="processes kill",
     harms="nodes",
     hold=(0.3, 1.5),

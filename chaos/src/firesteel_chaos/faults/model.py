@@ -1,4 +1,4 @@
-"""What a fault is, and what it has at hand."""
+"""The model of a fault, and of the world that it acts on."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ T = TypeVar("T")
 ABILITIES = {
     "kill": "nodes can be killed and started",
     "pause": "nodes can be paused and resumed",
-    "terminate": "nodes can be ended in order",
-    "processes": "drivers, engines and the data directory are on this host, and ours to harm",
+    "terminate": "nodes can be terminated gracefully",
+    "processes": "drivers, engines and the data directory are on this host and may be harmed",
     "limits": "nodes are processes of this host whose limits can be set (Linux)",
     "command": "nodes can be started by another command",
-    "failing-node": "that command can be one with another time of day",
+    "failing-node": "that command can run a node with another time of day",
     "orders": "nodes can be told to crash at a write to the store",
     "clients": "the line from a node to clients and to the other nodes can be cut",
-    "bad-clients": "that line can also be bad without being cut",
+    "bad-clients": "that line can also be degraded without being cut",
     "store": "the line from a node to the store can be cut",
-    "bad-store": "that line can also be bad without being cut",
-    "records": "records can be put into the store behind the cluster's back",
+    "bad-store": "that line can also be degraded without being cut",
+    "records": "records can be written to the store past the cluster",
     "sqlite": "the store is an SQLite file on this host",
-    "small-disk": "the data directory is on a disk of its own that can be filled",
-    "zookeeper": "the servers of ZooKeeper are ours",
-    "postgresql": "the server of PostgreSQL is ours",
-    "hosts": "nodes and workers are on hosts of our own, which can crash, stand still and be cut off",
+    "small-disk": "the data directory is on its own disk, which can be filled",
+    "zookeeper": "the ZooKeeper servers may be harmed",
+    "postgresql": "the PostgreSQL server may be harmed",
+    "hosts": "nodes and workers are on simulated hosts, which can crash, freeze and be cut off",
 }
 
 
 class NoTargetError(Exception):
-    """There is nothing to do this to right now: nobody leads, or no driver runs."""
+    """The fault has no target right now: there is no leader, or no driver runs."""
 
 
 class Records(Protocol):
-    """The store, written to behind the cluster's back (`chaos.records`)."""
+    """Writes to the store past the cluster (`chaos.records`)."""
 
     def put(self, path: str, value: bytes) -> None: ...
 
@@ -86,7 +86,7 @@ class World:
 
     def leader(self) -> ControlledNode:
         """The node that leads; waits a moment for one. Raises NoTargetError."""
-        return self.wait_for(lambda: leading_node(self.cluster), 5.0, "nobody leads")
+        return self.wait_for(lambda: leading_node(self.cluster), 5.0, "there is no leader")
 
     def follower(self) -> ControlledNode:
         leader = leader_of(self.cluster)

@@ -257,7 +257,7 @@ class StagedHost:
             [*words, "replace", "dev", "eth0", "root", *rate], capture_output=True, text=True, check=False, timeout=30
         )
         if done.returncode != 0:
-            raise ChaosError(f"the line of host {self.name} cannot be narrowed: {done.stderr.strip()}")
+            raise ChaosError(f"cannot limit the bandwidth of host {self.name}: {done.stderr.strip()}")
 
     # -- ways in ------------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class HostNetwork:
     def __enter__(self) -> Self:
         lack = missing()
         if lack is not None:
-            raise ChaosError(f"{lack[0]} is not here; to get it: {lack[1]}")
+            raise ChaosError(f"{lack[0]} is missing; to get it: {lack[1]}")
         self._lock = _locked()
         try:
             remove_leftovers()
