@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.resourcemanager.test_resource_manager import Desk, FakeProvider, X, Y, leave, play, record
 
-from firesteel.engines.record import EngineSpec
-from firesteel.errors import EngineStartError
-from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.concurrency import Backoff
+from firesteel.engines.record import EngineRecord, EngineSpec
+from firesteel.errors import EngineError, EngineStartError, FencingError
+from firesteel.resourcemanager.core import Decision, plan
+from firesteel.resourcemanager.gateway import Slot, SlotRequest
 from firesteel.resourcemanager.offers import Placement, WorkerOffer
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.types import JobID
@@ -178,3 +182,152 @@ def test_engine_of_an_earlier_version_is_at_the_leaders_own_worker(tmp_path: Pat
         leave(record("e-old"))(provider)
 
     play(scene, tmp_path, recovered=False, prepare=prepare)
+
+
+# -- after a failover ---------------------------------------------------------------------------------------------
+
+
+def reclaim(desk: Desk, job: str, engine: str | None, **more: Any) -> asyncio.Task[Slot | None]:
+    request = SlotRequest(JobID(job), X, classic=engine is None, **more)
+    return asyncio.create_task(desk.manager.reclaim_slot(request, engine, "there"))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("engine", ["e-there", None])
+def test_job_waits_for_the_worker_that_has_it(tmp_path: Path, engine: str | None, known: bool) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.expect([(engine, "there")])
+        if known:
+            desk.manager.offer([HERE, WorkerOffer.of_absent("there", "there")])
+        taking = reclaim(desk, "a", engine)
+        assert (await desk.run("b", Y)).worker == "w"  # others need not wait
+        await desk.looks()
+        assert not taking.done()
+        desk.provider.left = [record("e-there", worker="there")]
+        desk.manager.offer([HERE, THERE])
+        slot = await asyncio.wait_for(taking, 5)
+        assert slot is not None
+        assert (slot.worker, slot.engine.engine_id if slot.engine else None) == ("there", engine)
+
+    play(scene, tmp_path, recovered=False)
+
+
+def test_slots_of_jobs_that_have_yet_to_come_back_are_kept_for_them(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.expect([("e-there", "there"), ("e-there", "there"), (None, "there")])
+        new = desk.ask("new", placement=ON_THERE)
+        desk.provider.left = [record("e-there", worker="there")]
+        desk.manager.offer([HERE, replace(THERE, max_engines=2)])
+        first = await asyncio.wait_for(reclaim(desk, "a", "e-there"), 5)
+        await desk.looks()
+        assert not new.done()  # neither a slot of that engine, nor the room of the classic driver
+        assert await asyncio.wait_for(reclaim(desk, "c", None), 5) is not None
+        second = await asyncio.wait_for(reclaim(desk, "b", "e-there"), 5)
+        assert first is not None
+        assert second is not None
+        await desk.looks()
+        assert not new.done()
+        desk.manager.release_slot(second)
+        assert (await asyncio.wait_for(new, 5)).engine == first.engine
+
+    play(scene, tmp_path, recovered=False)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("engine", ["e-there", None])
+def test_job_of_a_lost_worker_has_no_slot(tmp_path: Path, engine: str | None, when: str) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.expect([(engine, "there")])
+        if when == "before":
+            desk.manager.lose_worker("there", "its host is gone")
+        taking = reclaim(desk, "a", engine)
+        if when == "meanwhile":
+            await desk.run("b", Y)
+            assert not taking.done()
+            desk.manager.lose_worker("there", "its host is gone")
+        assert await asyncio.wait_for(taking, 5) is None
+
+    play(scene, tmp_path, recovered=False)
+
+
+def test_worker_that_comes_back_without_the_engine(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.expect([("e-there", "there")])
+        taking = reclaim(desk, "a", "e-there")
+        desk.manager.offer([HERE, THERE])
+        assert await asyncio.wait_for(taking, 5) is None
+
+    play(scene, tmp_path, recovered=False)
+
+
+def test_leadership_that_ends_while_a_job_waits_for_its_worker(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        taking = reclaim(desk, "a", "e-there")
+        await desk.run("b")
+        await desk.manager.close()
+        with pytest.raises(FencingError):
+            await asyncio.wait_for(taking, 5)
+
+    play(scene, tmp_path)
+
+
+def test_engines_that_cannot_be_listed_are_listed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.resourcemanager.manager.RETRIES", Backoff(0.001, 0.001))
+
+    async def scene(desk: Desk) -> None:
+        existing, errors = desk.provider.existing, [OSError("full"), EngineError("no answer")]
+
+        async def sometimes() -> Sequence[EngineRecord]:
+            if errors:
+                raise errors.pop(0)
+            return await existing()
+
+        desk.provider.existing = sometimes  # type: ignore[method-assign]
+        desk.provider.left = [record("e-there", worker="there")]
+        desk.manager.offer([HERE, THERE])
+        assert (await desk.run("a", placement=ON_THERE)).engine == desk.provider.left[0]
+
+    play(scene, tmp_path)
+
+
+def test_engine_of_a_worker_that_is_away_is_not_lost(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.offer([HERE, THERE])
+        slot = await desk.run("a", placement=ON_THERE)
+        assert slot.engine is not None
+        key = slot.engine.engine_id
+        desk.provider.health_of[key] = EngineHealth.UNKNOWN
+        for _ in range(20):
+            desk.now += 100
+            await desk.looks(1)
+        assert await desk.manager.suspect(key) is True
+        assert not slot.lost.done()
+        desk.provider.health_of[key] = EngineHealth.GONE
+        assert "its process is gone" in await asyncio.wait_for(slot.lost, 5)
+
+    play(scene, tmp_path)
+
+
+def test_hundreds_of_jobs_that_come_back_are_planned_for_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = 0
+
+    def counting(*args: Any) -> list[Decision]:
+        nonlocal plans
+        plans += 1
+        return plan(*args)
+
+    monkeypatch.setattr("firesteel.resourcemanager.manager.plan", counting)
+
+    async def scene(desk: Desk) -> None:
+        nonlocal plans
+        desk.manager.expect([(None, "there")] * 300)
+        taking = [reclaim(desk, f"j{n}", None) for n in range(300)]
+        desk.manager.offer([HERE, THERE])
+        plans = 0
+        slots = await asyncio.gather(*taking)
+        assert None not in slots
+        assert plans < 20
+
+    play(scene, tmp_path, recovered=False, heartbeat__interval="10 s")

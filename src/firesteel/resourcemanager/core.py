@@ -212,8 +212,7 @@ class _Planner:
             # Behind one that is blocked, those of the same shape are too.
             if outcome is _Outcome.SERVED and position < len(queues[i]):
                 heapq.heappush(heads, (queues[i][position].order, i, position))
-        if self._state.recovered:
-            self._refill_warm()
+        self._refill_warm()
         self._stop_idle()
         started = (StartEngine(s.spec, tuple(s.tickets), s.worker) for s in self._seats if s.new)
         return [*self._decisions, *started]
@@ -421,7 +420,7 @@ class _Planner:
         missing = self._limits.warm - sum(self._warm(s) and not s.foreign and s.worker in workers for s in self._seats)
         for _ in range(missing):
             free = [o.worker for o in self._state.workers.values() if o.worker in workers and o.holds(spec)]
-            free = [w for w in free if self._rooms[w] > 0]
+            free = [w for w in free if self._rooms[w] > 0 and self._settled(w)]
             if not free:
                 return
             worker = self._choose(free, spec)

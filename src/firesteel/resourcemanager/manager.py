@@ -126,9 +126,12 @@ class ResourceManager:
         """Workers whose engines are known here."""
         self._gone = set[str]()
         """Workers that were lost, and have not come back."""
+        self._arrivals: dict[str, asyncio.Event] = {}
+        """Of workers that jobs of an earlier life wait for; set when one has come or is lost."""
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._listed = False
+        self._acts = False
         self._halted = False
         self._starts = 0
 
@@ -166,6 +169,8 @@ class ResourceManager:
         """
         self._halted = True
         self._tasks.cancel()
+        for worker in list(self._arrivals):
+            self._announce(worker)
 
     async def close(self) -> None:
         """Engines stay as they are, also those that are just starting: the next leader adopts them."""
@@ -213,6 +218,22 @@ class ResourceManager:
     def _meet(self, workers: set[str]) -> None:
         self._met |= workers
         self._gone -= workers
+        for worker in workers:
+            self._announce(worker)
+
+    def _announce(self, worker: str) -> None:
+        if (arrival := self._arrivals.pop(worker, None)) is not None:
+            arrival.set()
+
+    async def _come(self, worker: str) -> bool:
+        """Wait for a worker; False when it is lost."""
+        while worker not in self._met:
+            if self._halted:
+                raise _fenced()
+            if worker in self._gone:
+                return False
+            await self._arrivals.setdefault(worker, asyncio.Event()).wait()
+        return True
 
     def _renew(self) -> None:
         self._state.offer(o if o.worker in self._met else replace(o, accepting=False) for o in self._offers)
@@ -239,6 +260,7 @@ class ResourceManager:
                 self._state.release(ticket, self._now())
             if not slot.lost.done():
                 slot.lost.set_result(reason)
+        self._announce(worker)
         self._renew()
 
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
@@ -273,10 +295,12 @@ class ResourceManager:
             return await self._reclaim(request, engine_id, worker)
         finally:
             self._state.settled((engine_id, worker))
-            self._act()
+            self._act_soon()
 
     async def _reclaim(self, request: SlotRequest, engine_id: str | None, worker: str) -> Slot | None:
         request = _plain(request)
+        if worker and not await self._come(worker):
+            return None
         if request.classic:
             return self._hold(self._state.reclaim(request, None, worker), request, None, worker)
         if engine_id is None:
@@ -331,7 +355,7 @@ class ResourceManager:
             return False
         if (adopting := self._adopting.get(engine_id)) is not None:
             # It was being given time to answer; this caller cannot wait.
-            if await self._provider.health(record) is EngineHealth.WELL:
+            if await self._provider.health(record) in (EngineHealth.WELL, EngineHealth.UNKNOWN):
                 return True
             if self._adopting.get(engine_id) is adopting:  # still undecided
                 # A task of ours: the caller may go away in the middle of it.
@@ -368,7 +392,14 @@ class ResourceManager:
 
     # -- carrying decisions out -----------------------------------------------------------------------------------
 
+    def _act_soon(self) -> None:
+        """Once for all that happens in this turn of the event loop: many jobs take their slots back at the same time."""
+        if not self._acts:
+            self._acts = True
+            asyncio.get_running_loop().call_soon(self._act)
+
     def _act(self) -> None:
+        self._acts = False
         if self._halted:
             return
         now = self._now()
@@ -609,6 +640,8 @@ class ResourceManager:
 
     async def _look(self, record: EngineRecord) -> None:
         health = await self._provider.health(record)
+        if health is EngineHealth.UNKNOWN:
+            return  # its worker is away, and decides this when it is back
         if health is EngineHealth.BUSY and (pulse := self._pulses.get(record.engine_id)) is not None and pulse.young:
             return  # slow, as new ones are
         if health is not EngineHealth.WELL and self._watched(record):

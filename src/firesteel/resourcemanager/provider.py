@@ -23,6 +23,7 @@ class EngineHealth(Enum):
     SILENT = "does not answer"
     BUSY = "does not answer, but its process works"
     GONE = "is gone, or was told to end"
+    UNKNOWN = "is on a worker that does not answer"
 
 
 class EngineProvider(Protocol):

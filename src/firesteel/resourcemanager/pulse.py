@@ -35,6 +35,8 @@ class Pulse:
     def hear(self, health: EngineHealth, passed: float) -> str | None:
         """Note the outcome of a check and the seconds since the last one. Returns why the engine is lost, if it is."""
         self._age += passed
+        if health is EngineHealth.UNKNOWN:
+            return None  # nobody has asked it
         if health is EngineHealth.GONE:
             return "its process is gone"
         if health is EngineHealth.WELL:
