@@ -14,6 +14,7 @@ import unicodedata
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NewType
 
 JobID = NewType("JobID", str)
@@ -21,6 +22,21 @@ JobID = NewType("JobID", str)
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 ANONYMOUS_USER = "firesteel"
+
+
+class RequiredSandbox(StrEnum):
+    """What has to keep the owners of a worker apart."""
+
+    ANY = "any"
+    LANDLOCK = "landlock"
+    USER = "user"
+
+
+LABEL_PATTERN = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
+"""The name or the value of a label of a worker."""
+LABEL_RULE = (
+    "up to 63 letters (a-z, A-Z), digits, dots, dashes, slashes and underscores, with a letter or digit at both ends"
+)
 
 
 def new_job_id() -> JobID:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.config.values import LOCATION, MASTER, PathBase, memory_bytes
+from firesteel.config.values import LABELS, LOCATION, MASTER, PathBase, memory_bytes
 from firesteel.durations import DURATION_PATTERN, seconds, show_seconds
 
 PLACE = PathBase(base=Path("/base"), home=Path("/home/me"))
@@ -67,6 +67,21 @@ def test_masters_are_read(text: str) -> None:
 def test_what_is_no_master_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         MASTER.parse(text, PLACE)
+
+
+@pytest.mark.parametrize("text", ["zone=a,disk=ssd", " zone=a, disk=ssd ", "disk=ssd zone=a", "zone=a,,disk=ssd"])
+def test_labels_are_read(text: str) -> None:
+    labels = (("disk", "ssd"), ("zone", "a"))
+    assert LABELS.parse(text, PLACE) == labels
+    assert LABELS.parse(LABELS.show(labels), PLACE) == labels
+
+
+@pytest.mark.parametrize(
+    "text", ["zone", "zone=", "=a", "zone=a=b", "zone=a,zone=b", "zone=a;b", "-zone=a", f"z={'a' * 64}"]
+)
+def test_what_is_no_label_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        LABELS.parse(text, PLACE)
 
 
 def test_locations_keep_urls_and_make_paths_absolute() -> None:

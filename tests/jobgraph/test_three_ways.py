@@ -10,7 +10,8 @@ import pytest
 
 from firesteel.errors import InvalidPipelineError
 from firesteel.jobgraph import Job, JobGraph, load_pipeline, parse_graph, validate
-from firesteel.jobgraph.model import Overwrite, Python, Resources, SaveMode, Sink, Source, Sql
+from firesteel.jobgraph.model import Overwrite, PlacementSettings, Python, Resources, SaveMode, Sink, Source, Sql
+from firesteel.types import RequiredSandbox
 
 YAML = """
 name: sessions
@@ -238,6 +239,54 @@ def test_modes_of_batch_sinks_are_the_same_in_all_three(tmp_path: Path) -> None:
         (SaveMode.APPEND, None),
         (SaveMode.APPEND, None),
     ]
+
+
+def test_placement_is_the_same_in_all_three(tmp_path: Path) -> None:
+    vertices = """
+vertices:
+  - {name: rows, kind: source, format: csv, path: in}
+  - {name: out, kind: sink, input: rows, format: parquet, path: a}
+"""
+    head = "name: daily\nsettings: {placement: {labels: {zone: a, generation: 7}, sandbox: landlock}}\n"
+    (tmp_path / "p.yaml").write_text(head + vertices)
+    (tmp_path / "p.sql").write_text(
+        f"/* firesteel\n{head}*/\nCREATE TEMPORARY VIEW rows USING csv OPTIONS (path 'in');\n"
+        "-- firesteel: {mode: error}\nINSERT INTO out USING parquet OPTIONS (path 'a') TABLE rows;\n"
+    )
+    placement = {"labels": {"zone": "a", "generation": 7}, "sandbox": "landlock"}
+    job = Job("daily", settings={"placement": placement})
+    job.sink("out", job.source("rows", "csv", path="in"), format="parquet", path="a")
+    graph = load_pipeline(tmp_path / "p.yaml").graph
+    assert graph == load_pipeline(tmp_path / "p.sql").graph == job.graph(tmp_path)
+    assert graph.settings.placement == PlacementSettings(
+        labels={"zone": "a", "generation": "7"}, sandbox=RequiredSandbox.LANDLOCK
+    )
+    assert JobGraph.of_canonical(graph.canonical) == graph
+
+
+@pytest.mark.parametrize(
+    ("placement", "problem"),
+    [
+        ({"label": {}}, "field 'settings.placement.label': no such field — did you mean 'labels'?"),
+        ({"labels": {"zone": "a b"}}, "'a b' cannot be the name or the value of a label — use up to 63 letters"),
+        ({"labels": {"=": "a"}}, "'=' cannot be the name or the value of a label"),
+        ({"labels": {"zone": ""}}, "'' cannot be the name or the value of a label"),
+        ({"labels": {"zone": ["a"]}}, "field 'settings.placement.labels.zone': must be text, not a list"),
+        ({"labels": ["zone"]}, "field 'settings.placement.labels': must be a mapping, not a list"),
+        ({"sandbox": "landloc"}, "'landloc' is not one of any, landlock, user — did you mean 'landlock'?"),
+    ],
+)
+def test_wrong_placement_is_told(placement: object, problem: str) -> None:
+    vertices = [{"kind": "sink", "name": "s", "input": "r", "format": "noop"}]
+    with pytest.raises(InvalidPipelineError) as raised:
+        parse_graph({"name": "a", "settings": {"placement": placement}, "vertices": vertices})
+    [told] = raised.value.problems
+    assert problem in str(told)
+
+
+def test_graph_without_placement_is_stored_as_it_was() -> None:
+    graph = parse_graph({"name": "a", "vertices": [{"kind": "sink", "name": "s", "input": "r", "format": "noop"}]})
+    assert b"placement" not in graph.canonical
 
 
 def test_json_round_trip(directory: Path) -> None:

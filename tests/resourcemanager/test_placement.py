@@ -44,6 +44,7 @@ def workers_of(desk: Desk) -> dict[str, str]:
     return at | {c.job_id: c.worker for c in state.classic.values()}
 
 
+LANDLOCK = Placement(sandboxes=frozenset({"landlock"}))
 ZONES = (offer("a", labels={"zone": "a"}), offer("b", labels={"zone": "b", "disk": "ssd"}))
 
 
@@ -150,6 +151,37 @@ def test_cores_and_memory_that_are_free_come_before_fullness() -> None:
     assert list(workers_of(desk).values()) == ["a", "b"]
 
 
+def test_new_engines_go_to_the_fullest_worker_or_to_the_emptiest() -> None:
+    for spread, expected in ((False, ["a", "a", "a", "b"]), (True, ["a", "b", "a", "b"])):
+        desk = Desk(offers=[offer("a", max_engines=3), offer("b", max_engines=3)], slots=1, spread=spread)
+        at = []
+        for n in range(4):
+            desk.run(f"job-{n}")
+            at.append(workers_of(desk)[f"job-{n}"])
+        assert at == expected
+
+
+def test_free_slots_are_filled_engine_by_engine_or_in_turn() -> None:
+    for spread, expected in ((False, ["a", "a", "a", "b"]), (True, ["a", "b", "a", "b"])):
+        desk = Desk(offers=[offer("a", max_engines=1), offer("b", max_engines=1)], slots=3, spread=spread)
+        for n in range(4):  # so that there is an engine on each
+            desk.run(f"first-{n}")
+        for n in range(4):
+            desk.leave(f"first-{n}")
+        at = []
+        for n in range(4):
+            desk.run(f"job-{n}")
+            at.append(workers_of(desk)[f"job-{n}"])
+        assert at == expected
+
+
+def test_spread_prefers_the_larger_worker_with_more_room() -> None:
+    desk = Desk(offers=[offer("a", max_engines=1), offer("b", max_engines=3)], slots=1, spread=True)
+    for n in range(3):
+        desk.run(f"job-{n}")
+    assert list(workers_of(desk).values()) == ["b", "b", "a"]
+
+
 def test_idle_engine_makes_room_only_where_the_job_may_go() -> None:
     desk = Desk(offers=[replace(o, max_engines=1) for o in ZONES])
     desk.run("one", X, placement=labels(zone="a"))
@@ -239,10 +271,14 @@ BIG = EngineSpec("local[5]")
             {"spec": BIG, "placement": labels(zone="b")},
             ("5 cores", "a worker with zone=b", "more than 4"),
         ),
-        (ZONES, {"placement": Placement(sandbox="landlock")}, ("sandbox landlock", "settings.placement.sandbox")),
+        (
+            ZONES,
+            {"placement": LANDLOCK},
+            ("sandbox landlock", "settings.placement.sandbox"),
+        ),
         (
             [offer("a", sandbox="user"), offer("b", labels={"zone": "b"})],
-            {"placement": replace(labels(zone="b"), sandbox="user")},
+            {"placement": replace(labels(zone="b"), sandboxes=frozenset({"user"}))},
             ("sandbox user", "with zone=b"),
         ),
     ],
@@ -291,17 +327,19 @@ def test_without_any_worker_all_wait() -> None:
 @pytest.mark.parametrize(
     ("has", "asked", "suits"),
     [
-        ("", "any", True),
-        ("", "landlock", False),
-        ("landlock", "landlock", True),
-        ("landlock", "user", False),
-        ("user", "landlock", False),
-        ("user+landlock", "landlock", True),
-        ("user+landlock", "user", True),
+        ("", (), True),
+        ("landlock", (), True),
+        ("", ("landlock",), False),
+        ("landlock", ("landlock",), True),
+        ("landlock", ("user",), False),
+        ("user", ("landlock",), False),
+        ("user+landlock", ("landlock",), True),
+        ("user+landlock", ("user", "landlock"), True),
+        ("user", ("user", "landlock"), False),
     ],
 )
-def test_sandbox_of_a_worker(has: str, asked: str, suits: bool) -> None:
-    assert offer("a", sandbox=has).suits(Placement(sandbox=asked)) is suits
+def test_sandbox_of_a_worker(has: str, asked: tuple[str, ...], suits: bool) -> None:
+    assert offer("a", sandbox=has).suits(Placement(sandboxes=frozenset(asked))) is suits
 
 
 # -- recovery -----------------------------------------------------------------------------------------------------
@@ -326,7 +364,14 @@ def test_idle_engine_is_stopped_although_another_worker_has_not_come_back() -> N
 # -- all together -------------------------------------------------------------------------------------------------
 
 SPECS = [EngineSpec("local[1]"), EngineSpec("local[2]"), EngineSpec("local[4]", memory="2g")]
-PLACEMENTS = [ANYWHERE, ANYWHERE, labels(zone="a"), labels(zone="b"), labels(disk="ssd"), Placement(sandbox="landlock")]
+PLACEMENTS = [
+    ANYWHERE,
+    ANYWHERE,
+    labels(zone="a"),
+    labels(zone="b"),
+    labels(disk="ssd"),
+    LANDLOCK,
+]
 
 
 @dataclass
@@ -479,6 +524,7 @@ def test_what_must_hold_with_several_workers_does(seed: int) -> None:
         warm=rng.choice([0, 0, 1, 2]),
         warm_spec=SPECS[0],
         patience=10.0,
+        spread=seed % 2 == 1,
     )
     fleet = Fleet(rng, limits)
     for _ in range(600):

@@ -37,6 +37,7 @@ from firesteel.config.sections import (
     SecurityOptions,
     StateOptions,
     WebOptions,
+    WorkerOptions,
     home,
     xdg,
 )
@@ -81,6 +82,7 @@ class Configuration:
 
     data: DataOptions
     engine: EngineOptions
+    worker: WorkerOptions
     java: JavaOptions
     driver: DriverOptions
     state: StateOptions
@@ -193,6 +195,7 @@ def load_configuration(
     return Configuration(
         data=DataOptions.of(values),
         engine=EngineOptions.of(values),
+        worker=WorkerOptions.of(values),
         java=JavaOptions.of(values),
         driver=DriverOptions.of(values),
         state=StateOptions.of(values),

@@ -58,6 +58,7 @@ _VALUES = """\
 | boolean | `true` or `false`; `yes`, `on`, `no` and `off` work too. |
 | duration | A number and a unit: `500 ms`, `10 s`, `2 min`, `1 h`, `1 d`. The space is optional, the unit is not. |
 | integer | A whole number. |
+| labels | `name=value`, separated by commas, or a YAML list of them: `zone=a,disk=ssd`. |
 | list of strings | A YAML list in the file; elsewhere words, quoted as in a shell: `-Xss4m "-Dname=two words"`. |
 | master | `local[*]`, `local[N]`, `spark://host:port` (several, separated by commas), or `sc://host:port`. |
 | memory size | A whole number and `k`, `m`, `g` or `t`: `512m`, `2g`. |

@@ -15,7 +15,7 @@ from typing import Any
 
 from firesteel.config.option import ENVIRONMENT_PREFIX, MASK, Option, variable_of
 from firesteel.config.sources import Entry, SettingOrigin, given_twice
-from firesteel.config.values import LOCATIONS, STRINGS, PathBase
+from firesteel.config.values import LABELS, LOCATIONS, STRINGS, PathBase
 from firesteel.errors import Problem
 
 SPARK_PREFIX = "spark."
@@ -95,7 +95,7 @@ def _value(option: Option, entry: Entry, home: Path) -> Any:
             raise _BadValueError(entry, f"a list is not {kind.noun}", kind.fix)
         return text
     if text is None or not text.strip():
-        if kind in (STRINGS, LOCATIONS):
+        if kind in (STRINGS, LOCATIONS, LABELS):
             return ()
         if option.optional:
             return None

@@ -21,6 +21,7 @@ from firesteel.config.values import (
     MemorySize,
     PositiveDuration,
     PositiveInt,
+    WorkerLabels,
     integer,
     one_of,
     several,
@@ -28,6 +29,7 @@ from firesteel.config.values import (
 from firesteel.config.watching import HistoryServerOptions
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.status import CheckpointRetention
+from firesteel.types import RequiredSandbox
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -43,6 +45,11 @@ def xdg(environ: Mapping[str, str], variable: str, fallback: str) -> Path:
     """A base directory of the XDG specification, which requires relative ones to be ignored."""
     named = Path(environ.get(variable, ""))
     return named if named.is_absolute() else home(environ) / fallback
+
+
+class PlacementStrategy(StrEnum):
+    PACK = "pack"
+    SPREAD = "spread"
 
 
 class DataOptions(Section, prefix="data"):
@@ -176,6 +183,44 @@ class EngineOptions(Section, prefix="engine"):
         default_text="the memory of this machine",
         description="Heap of the largest local engine that a job may ask for.",
         since="0.1",
+    )
+    placement: PlacementStrategy = option(
+        key="placement",
+        default=PlacementStrategy.PACK,
+        description=(
+            "Where a job goes when several workers would do: with `pack`, to the fullest engine, and a new engine to the "
+            "worker with the least room left; with `spread`, to the worker with the most room left."
+        ),
+        since="0.2",
+    )
+
+
+class WorkerOptions(Section, prefix="worker"):
+    """The worker of this machine, which runs drivers and engines."""
+
+    embedded: bool = option(
+        default=True,
+        description="Whether a node is a worker, too; with `false`, it runs no jobs itself.",
+        since="0.2",
+    )
+    name: str | None = option(
+        default=None,
+        default_text="the name of the host",
+        description="What the worker is called in messages and commands; each of a cluster has another name.",
+        since="0.2",
+    )
+    labels: WorkerLabels = option(
+        default=(),
+        description="What jobs can ask for in `settings.placement.labels`, such as `zone=a,disk=ssd`.",
+        since="0.2",
+    )
+    required_sandbox: RequiredSandbox = option(
+        default=RequiredSandbox.ANY,
+        description=(
+            "The sandbox that a worker must have to get jobs of this cluster, beside what a job itself asks for in "
+            "`settings.placement.sandbox`; `any` is for workers without a sandbox, too."
+        ),
+        since="0.2",
     )
 
 
@@ -835,6 +880,7 @@ class LocalClusterOptions(Section, prefix="local-cluster"):
 SECTIONS: tuple[type[Section], ...] = (
     DataOptions,  # first: defaults of later sections are computed from it
     EngineOptions,
+    WorkerOptions,
     JavaOptions,
     DriverOptions,
     StateOptions,

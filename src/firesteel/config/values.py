@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from firesteel.durations import seconds, show_seconds
+from firesteel.types import LABEL_PATTERN
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,18 @@ def _parse_words(text: str, _: PathBase) -> tuple[str, ...]:
     return tuple(shlex.split(text))
 
 
+def _parse_labels(text: str, _: PathBase) -> tuple[tuple[str, str], ...]:
+    pairs = [word.partition("=")[::2] for word in text.replace(",", " ").split()]
+    bad = [pair for pair in pairs if not all(re.fullmatch(LABEL_PATTERN, part) for part in pair)]
+    if bad or len(dict(pairs)) < len(pairs):
+        raise ValueError(text)
+    return tuple(sorted(pairs))
+
+
+def _show_labels(value: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{name}={label}" for name, label in value)
+
+
 def _parse_location(text: str, place: PathBase) -> str:
     """A path, made absolute, or a URL as it is (`s3a://bucket/x`)."""
     return text if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text) else str(place.path(text))
@@ -154,6 +167,14 @@ MASTER = ValueKind(
 LOCATIONS = ValueKind(
     "paths or URLs", "a list of paths and URLs", "close the quotes", _parse_locations, shlex.join, of_words=True
 )
+LABELS = ValueKind(
+    "labels",
+    "a list of labels",
+    "write name=value, separated by commas, such as zone=a,disk=ssd, and each name once",
+    _parse_labels,
+    _show_labels,
+    of_words=True,
+)
 LOCATION = ValueKind("path or URL", "a path or URL", "write a path or a URL", _parse_location)
 
 Duration = Annotated[float, duration()]
@@ -166,6 +187,8 @@ EngineMemory = Annotated[str, memory(at_least="512m")]
 Master = Annotated[str, MASTER]
 Location = Annotated[str, LOCATION]
 Locations = Annotated[tuple[str, ...], LOCATIONS]
+WorkerLabels = Annotated[tuple[tuple[str, str], ...], LABELS]
+"""Sorted by name."""
 
 _PLAIN: dict[object, ValueKind] = {
     str: STRING,

@@ -228,7 +228,10 @@ class ClusterEntrypoint:
             close_files_of_the_node(configuration)
             say_what_holds(configuration)
         with starting("worker"):
-            worker = local_offer(configuration, shared_engine_spec(configuration), worker_id(root))
+            me = worker_id(root)
+            worker = None
+            if configuration.worker.embedded:
+                worker = local_offer(configuration, shared_engine_spec(configuration), me)
         executor = self._parts.executor
         clear_outputs: ClearOutputs = _nothing_to_clear
         with starting("driver pool"):
@@ -246,7 +249,7 @@ class ClusterEntrypoint:
         with starting("engine provider"):
             engines = self._parts.engines
             if engines is None:
-                engines = made = engine_provider(configuration, worker.worker)
+                engines = made = engine_provider(configuration, me)
                 opened.push_async_callback(made.close)
         opened.push_async_callback(tasks.close)
         with starting("store of ended jobs"):

@@ -81,8 +81,8 @@ class Node:
     clear_outputs: ClearOutputs
     enrichers: FailureEnrichers
     files: JobFiles
-    worker: WorkerOffer
-    """The worker that is part of this node."""
+    worker: WorkerOffer | None
+    """The worker that is part of this node, if one is (`worker.embedded`)."""
     make_job_master: MakeJobMaster = JobMaster
     events: JobEvents = dataclasses.field(default_factory=JobEvents)
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
@@ -133,7 +133,7 @@ class Leaderships:
             on_error=on_error,
             metrics=node.metrics,
         )
-        resources.offer([node.worker])
+        resources.offer([node.worker] if node.worker is not None else [])
         return DispatcherServices(
             epoch=epoch,
             configuration=configuration,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from firesteel.durations import DURATION_PATTERN, seconds
 from firesteel.status import CheckpointRetention
+from firesteel.types import LABEL_PATTERN, RequiredSandbox
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -38,6 +39,8 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Duration = Annotated[str, BeforeValidator(_as_text), Field(pattern=DURATION_PATTERN)]
 FunctionRef = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 Positive = Annotated[int, Field(ge=1)]
+Label = Annotated[str, Field(pattern=f"^{LABEL_PATTERN}$")]
+LabelText = Annotated[str, BeforeValidator(_as_text), Field(pattern=f"^{LABEL_PATTERN}$")]
 
 
 def spark_interval(duration: str) -> str:
@@ -259,6 +262,15 @@ class SavepointRestore(Model):
     """Whether to start even if the state does not fit the queries. Their rows may be wrong."""
 
 
+class PlacementSettings(Model):
+    """Which workers the job may run on."""
+
+    labels: Mapping[Label, LabelText] = Field(default_factory=dict)
+    """All of these, as workers have them in `worker.labels`."""
+    sandbox: RequiredSandbox = RequiredSandbox.ANY
+    """What has to keep owners apart there; `any` is for workers without a sandbox, too."""
+
+
 class Settings(Model):
     restart: Restart = Field(default_factory=NoRestart)
     checkpoint_interval: Duration | None = None
@@ -273,6 +285,7 @@ class Settings(Model):
     directory: str | None = None
     """Working directory of the driver, on the machine where it runs; if it does not exist, the driver has its own."""
     restore: SavepointRestore | None = None
+    placement: PlacementSettings | None = None
 
 
 class JobGraph(Model):

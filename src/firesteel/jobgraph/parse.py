@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from firesteel.errors import Problem
+from firesteel.types import LABEL_RULE, RequiredSandbox
 
 from . import model
 from .document import Loc, Locator, dotted, vertex_at
@@ -38,6 +39,7 @@ _PARTS: Mapping[str, type[BaseModel]] = {
     "settings": model.Settings,
     "settings.artifacts": model.Artifacts,
     "settings.restore": model.SavepointRestore,
+    "settings.placement": model.PlacementSettings,
     "watermark": model.Watermark,
     "deduplicate": model.Deduplicate,
     "resources": model.Resources,
@@ -207,6 +209,7 @@ def _choices_at(c: _Complaint) -> list[str]:
         "delivery": model.Delivery,
         "api": model.ScriptApi,
         "row_metrics": model.RowMetrics,
+        "sandbox": RequiredSandbox,
         "overwrite": model.Overwrite,
         "mode": model.SaveMode if c.loc[0] == "vertices" else model.Mode,
     }
@@ -219,6 +222,8 @@ def _bad_pattern(c: _Complaint) -> _Explanation:
     shown = _shown(c.value)
     if field in ("function", "foreach_batch"):
         return f"{shown} is not a function reference", "write module:function, such as cleaning:drop_bots", c.loc
+    if c.loc[:3] == ("settings", "placement", "labels"):
+        return f"{shown} cannot be the name or the value of a label", f"use {LABEL_RULE}", c.loc
     if field == "memory":
         return f"{shown} is not an amount of memory", "write a whole number with k, m, g or t, such as 512m", c.loc
     if field in ("name", "inputs", "input"):

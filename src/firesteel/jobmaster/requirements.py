@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 
 from firesteel.config import Configuration
 from firesteel.config.sections import Isolation
+from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.plan import RunPlan
 from firesteel.resourcemanager.gateway import SlotRequest
+from firesteel.resourcemanager.offers import Placement
 from firesteel.stores.job_graphs import Submission
+from firesteel.types import RequiredSandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +41,15 @@ class Requirements:
             exclusive=isolation is Isolation.JOB,
             priority=submission.priority,
             arrival=submission.submitted_at,
+            placement=placement_of(graph, self.configuration),
         )
+
+
+def placement_of(graph: JobGraph, configuration: Configuration) -> Placement:
+    """Which workers a job may be put on: what it asks for itself, and what the cluster asks for."""
+    asked = graph.settings.placement
+    sandboxes = {configuration.worker.required_sandbox, asked.sandbox if asked else RequiredSandbox.ANY}
+    return Placement(
+        labels=frozenset(asked.labels.items()) if asked else frozenset(),
+        sandboxes=frozenset(sandboxes - {RequiredSandbox.ANY}),
+    )

@@ -36,6 +36,8 @@ class Limits:
     """How many unused engines of the spec `warm_spec` are kept ready."""
     warm_spec: EngineSpec | None = None
     patience: float = PATIENCE
+    spread: bool = False
+    """Whether jobs go to the workers with the most room, and not to the fullest engines and workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class _Planner:
             # An attached engine cannot be had new: being alone on it has to do.
             fitting = [s for s in fitting if s.unused and (s.fresh or s.spec.attached)]
         if ready := [s for s in fitting if s.ready]:
-            seat = min(ready, key=self._fullest)
+            seat = min(ready, key=self._spread_rank if self._limits.spread else self._pack_rank)
             assert seat.engine is not None
             seat.used += 1
             seat.fresh = False
@@ -277,9 +279,14 @@ class _Planner:
         self._expect(waiting, room)
         return _Outcome.SERVED
 
-    def _fullest(self, seat: _Seat) -> tuple[object, ...]:
+    def _pack_rank(self, seat: _Seat) -> tuple[object, ...]:
         """The fullest, so that others become idle; then those that cost no room, and warm ones last."""
         return (-seat.used, not seat.foreign, seat.fresh, self._rooms[seat.worker])
+
+    def _spread_rank(self, seat: _Seat) -> tuple[object, ...]:
+        """On the worker with the most room, and of those the one with the fewest jobs."""
+        jobs = sum(s.used for s in self._seats if s.worker == seat.worker)
+        return (-self._rooms[seat.worker], jobs, seat.used, not seat.foreign, seat.fresh)
 
     def _serve_classic(self, waiting: Waiting) -> _Outcome:
         room = self._take_room(waiting)
@@ -357,10 +364,11 @@ class _Planner:
         return (missing, self._warm(seat), seat.engine.idle_since if seat.engine else 0)
 
     def _choose(self, workers: Sequence[str], spec: EngineSpec) -> str:
-        """Of workers that have room: one whose cores and memory are really free; then the fullest."""
+        """Of workers that have room: one whose cores and memory are really free; then the fullest, or the emptiest."""
+        towards = -1 if self._limits.spread else 1
 
         def rank(worker: str) -> tuple[object, ...]:
-            return (not self._roomy(worker, spec), self._rooms[worker], self._order[worker])
+            return (not self._roomy(worker, spec), towards * self._rooms[worker], self._order[worker])
 
         return min(workers, key=rank) if len(workers) > 1 else workers[0]
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from firesteel.concurrency import RETRIES, Backoff, OwnedTasks, retry
 from firesteel.config import Configuration
-from firesteel.config.sections import Isolation
+from firesteel.config.sections import Isolation, PlacementStrategy
 from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import (
     EngineStartError,
@@ -70,6 +70,7 @@ def limits_of(configuration: Configuration, default_spec: EngineSpec) -> Limits:
         idle_timeout=options.idle_timeout,
         warm=options.warm_engines if options.isolation is Isolation.JOB and not default_spec.attached else 0,
         warm_spec=default_spec,
+        spread=options.placement is PlacementStrategy.SPREAD,
     )
 
 

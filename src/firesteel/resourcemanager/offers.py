@@ -9,8 +9,6 @@ from firesteel.config.values import memory_bytes
 from firesteel.engines.command import local_cores
 from firesteel.engines.record import EngineSpec
 
-ANY_SANDBOX = "any"
-
 Labels = frozenset[tuple[str, str]]
 
 
@@ -41,7 +39,7 @@ class WorkerOffer:
 
     def suits(self, placement: Placement) -> bool:
         """Whether it has the labels and the sandbox that are asked for."""
-        return placement.labels <= self.labels and placement.sandbox in (ANY_SANDBOX, *self.sandbox.split("+"))
+        return placement.labels <= self.labels and placement.sandboxes <= set(self.sandbox.split("+"))
 
     def holds(self, spec: EngineSpec) -> bool:
         """Whether it may run an engine of this size."""
@@ -56,7 +54,8 @@ class Placement:
 
     labels: Labels = frozenset()
     """All of these."""
-    sandbox: str = ANY_SANDBOX
+    sandboxes: frozenset[str] = frozenset()
+    """All of these, `landlock` or `user`."""
 
 
 ANYWHERE = Placement()
@@ -80,8 +79,9 @@ def too_large(spec: EngineSpec, placement: Placement, offers: Iterable[WorkerOff
     suitable = [o for o in labelled if o.suits(placement)]
     if not suitable:
         return (
-            f"the job asks for the sandbox {placement.sandbox} (settings.placement.sandbox), and no worker{_with(placement)} "
-            "has it; ask for any, or start a worker that has it (security.sandbox)"
+            f"the job needs the sandbox {' and '.join(sorted(placement.sandboxes))} (settings.placement.sandbox, "
+            f"worker.required-sandbox), and no worker{_with(placement)} has it; ask for any, or start a worker that has it "
+            "(security.sandbox)"
         )
     if any(o.holds(spec) for o in suitable):
         return None

@@ -23,10 +23,11 @@ def local_offer(configuration: Configuration, default_spec: EngineSpec, worker: 
     options = configuration.engine
     return WorkerOffer(
         worker=worker,
-        name=this_host().name,
+        name=configuration.worker.name or this_host().name,
         max_engines=options.max_engines,
         max_cores=options.max_cores or max(os.cpu_count() or 1, local_cores(default_spec.master)),
         max_memory=options.max_memory or max(_machine_memory(), default_spec.memory, key=memory_bytes),
+        labels=frozenset(configuration.worker.labels),
         sandbox=_sandbox(configuration),
     )
 
