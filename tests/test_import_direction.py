@@ -173,6 +173,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "history": BASE
     | {
+        "fleet",
         "masking",
         "config",
         "jobgraph",

@@ -97,6 +97,7 @@ class Route:
             "filename": "node.log",
             "jarid": "00000000-0000-0000-0000-000000000000_x.py",
             "taskmanagerid": "engine",
+            "worker": "w" + "0" * 16,
             **values,
         }
         return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: known[found[1]], self.path)

@@ -9,11 +9,15 @@ import pytest
 from pydantic import JsonValue
 from tests.client.fake_cluster import Node, Switch
 from tests.client.twins import Twin
-from tests.rest.desk import Desk
+from tests.rest.desk import ADMIN, Desk
+from tests.rest.fake_fleet import ONE as WORKER_ONE
+from tests.rest.fake_fleet import TWO as WORKER_TWO
+from tests.rest.fake_fleet import FakeFleet, view
 from tests.rest.native_people import ALICE, NOBODY, ONE, TWO, attempt_file, plain, put
 
 from firesteel.blob.keys import BlobRef
 from firesteel.client import JobFailedError
+from firesteel.config.sections import Role
 from firesteel.errors import (
     DuplicateJobError,
     ForbiddenError,
@@ -21,9 +25,13 @@ from firesteel.errors import (
     JobNotFoundError,
     JobStateError,
     SavepointError,
+    WorkerNotFoundError,
+    WorkerStateError,
 )
 from firesteel.failure import Failure, FailureKind
+from firesteel.fleet.view import Standing
 from firesteel.jobmaster.events import state_event
+from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
 from firesteel.stores.operations import Operation, OperationKind, OperationStatus
 from firesteel.types import JobID
@@ -200,3 +208,46 @@ def test_looking_at_the_cluster(twin: Twin, desk: Desk, rest: Node) -> None:
     assert (who.name, who.role, who.owner) == (ALICE.name, "operator", "alice")
     status = twin(client.cluster_status())
     assert (status.cluster_id, status.high_availability) == ("default", "sql")
+
+
+def test_workers_and_what_is_to_become_of_them(twin: Twin, desk: Desk, rest: Node) -> None:
+    fleet = FakeFleet(view(), view(WORKER_TWO, "beta", standing=Standing.SILENT, gone_at=1061.0))
+    desk.gateway.fleet = fleet
+    client = twin.client(rest.address)
+    one, two = twin(client.workers())
+    assert (one.worker_id, one.name, one.standing, one.labels, one.host) == (
+        WORKER_ONE,
+        "alpha",
+        "CONNECTED",
+        {"zone": "a"},
+        "",
+    )
+    assert (two.gone_at, two.last_heard, one.gone_at) == (1061.0, 1001.0, None)
+    with pytest.raises(ForbiddenError):
+        twin(client.drain_worker("alpha"))
+    with pytest.raises(ForbiddenError):
+        twin(client.worker_token())
+    with pytest.raises(WorkerNotFoundError):
+        twin(client.worker("nobody"))
+
+
+def test_admins_decide_and_hosts_join(twin: Twin, desk: Desk, server: tuple[Node, Switch]) -> None:
+    node, switch = server
+    switch.app = desk.client(ADMIN).app
+    client = twin.client(node.address)
+    token = twin(client.worker_token("alpha", lifetime=60.0))
+    assert token.token.startswith(f"fst_join.{token.token_id}.")
+    switch.app = desk.client(Principal(f"join-{token.token_id}", Role.JOINER, "x")).app
+    for _ in range(2):
+        assert twin(client.join_worker(WORKER_ONE, "ab" * 32, name="alpha")) == "alpha"
+    with pytest.raises(ForbiddenError, match="used"):
+        twin(client.join_worker(WORKER_TWO, "ab" * 32, name="alpha"))
+    switch.app = desk.client(ADMIN).app
+    assert twin(client.drain_worker("alpha")).draining
+    assert not twin(client.undrain_worker(WORKER_ONE)).draining
+    assert twin(client.declare_worker_lost("alpha")).standing == "LOST"
+    twin(client.revoke_worker("alpha"))
+    assert twin(client.worker(WORKER_ONE)).revoked
+    desk.gateway.fleet = FakeFleet(view())
+    with pytest.raises(WorkerStateError, match="connected"):
+        twin(client.declare_worker_lost("alpha"))

@@ -18,7 +18,11 @@ from firesteel.config import Configuration, load_configuration
 from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, NotLeadingError, OperationNotFoundError
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.roster import Roster
+from firesteel.fleet.view import FleetView
 from firesteel.flink_rest.routes import FLINK
+from firesteel.ha.memory import MemoryStateStore
 from firesteel.ha.protocols import Epoch, LeaderInformation
 from firesteel.ha.retrieval import Absence
 from firesteel.jobgraph.admission import digest_of
@@ -37,6 +41,7 @@ from firesteel.stores.job_keys import job_id_of
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation
 from firesteel.stores.uploads import Upload
+from firesteel.stores.workers import WorkerStore
 from firesteel.types import JobID
 
 with warnings.catch_warnings():
@@ -65,6 +70,12 @@ class FakeGateway:
         self.uploads: dict[str, Upload] = {}
         self.recallable: dict[JobID, str] = {}
         """Owners of jobs that are in the archive only."""
+        store, epoch = MemoryStateStore(), Epoch(1)
+        store.newest_epoch = epoch
+        self.workers = WorkerStore(store)
+        roster = Roster(self.workers, epoch, now=time.time)
+        self.fleet: FleetView = roster
+        self.enrollment = Enrollment(self.workers, epoch, now=time.time, joined=roster.joined)
 
     def add(
         self,

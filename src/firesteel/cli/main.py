@@ -55,6 +55,7 @@ COMMANDS = {
     ),
     "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
+    "worker": ("firesteel.cli.worker", "worker", "Manage workers: the hosts that jobs run on."),
     "config": ("firesteel.cli.settings", "config", "Show the effective configuration and where each value comes from."),
     "doctor": ("firesteel.cli.doctor", "doctor", "Report what was found on this machine and what is missing."),
     "completion": ("firesteel.cli.completion", "completion", "Print the completion script for a shell."),

@@ -29,12 +29,22 @@ from firesteel.client.model import (
     Identity,
     JobSummary,
     Queue,
+    WorkerSummary,
+    WorkerToken,
 )
 from firesteel.client.names import acceptable_name
 from firesteel.client.operations import DISPOSAL, RemoteOperation, carry_out, outcome_of, trigger
-from firesteel.client.requests import Request, as_json, get, with_json
+from firesteel.client.requests import Request, as_json, get, segment, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
-from firesteel.errors import BlobNotFoundError, DuplicateJobError, InvalidRequestError, JobNotFoundError, Problem
+from firesteel.errors import (
+    BlobNotFoundError,
+    DuplicateJobError,
+    InvalidRequestError,
+    JobNotFoundError,
+    Problem,
+    WorkerNotFoundError,
+    WorkerStateError,
+)
 from firesteel.types import JobID, new_job_id, parse_job_id
 
 if TYPE_CHECKING:
@@ -264,6 +274,56 @@ class AsyncClusterClient:
         """The Spark applications that jobs run on."""
         return EngineInfo.all_of(await self._caller.json(get("/engines")))
 
+    async def workers(self) -> tuple[WorkerSummary, ...]:
+        """The hosts that jobs run on, by name."""
+        return WorkerSummary.all_of(await self._caller.json(get("/workers")))
+
+    async def worker(self, worker: str) -> WorkerSummary:
+        """One worker, by id or name. Raises WorkerNotFoundError."""
+        return WorkerSummary.of(await self._caller.json(_of_worker("GET", worker)))
+
+    async def worker_token(self, name: str = "", *, lifetime: float = 3600.0) -> WorkerToken:
+        """A new token with which one worker may join: one that is called `name`, if given. For admins.
+
+        If the answer was lost and the request is repeated, there are two tokens; the one that nobody was shown expires.
+        """
+        wish = {"name": name, "expires": lifetime}
+        return WorkerToken.of(await self._caller.json(with_json("POST", "/workers/tokens", wish)))
+
+    async def join_worker(self, worker: str, secret: str, *, name: str, host: str = "") -> str:
+        """Join the cluster as a worker, with a join token as the token of this client. Returns the name of the worker.
+
+        Args:
+            worker: its id, `w` and 16 hex digits, drawn once and kept.
+            secret: 64 hex digits, drawn by the worker and kept before this is called; the cluster gets its hash. So a join
+                whose answer was lost is the same join when it is repeated.
+
+        Raises ForbiddenError for a token that has expired or was used, WorkerStateError when another worker has the name.
+        """
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        wish = {"id": worker, "name": name, "secretSha256": digest, "host": host}
+        request = with_json("POST", "/workers/join", wish, conflict=WorkerStateError)
+        return Answer(await self._caller.json(request), "the answer to a join").text("name")
+
+    async def drain_worker(self, worker: str) -> WorkerSummary:
+        """Let a worker get no new jobs; what runs there goes elsewhere or ends. For admins."""
+        return WorkerSummary.of(await self._caller.json(_of_worker("POST", worker, "/drain")))
+
+    async def undrain_worker(self, worker: str) -> WorkerSummary:
+        """Let a worker get jobs again. For admins."""
+        return WorkerSummary.of(await self._caller.json(_of_worker("POST", worker, "/undrain")))
+
+    async def declare_worker_lost(self, worker: str) -> WorkerSummary:
+        """Say that nothing on the host of a worker runs any more: its jobs start again elsewhere. For admins who know it.
+
+        Raises WorkerStateError for a worker that is connected.
+        """
+        return WorkerSummary.of(await self._caller.json(_of_worker("POST", worker, "/lost")))
+
+    async def revoke_worker(self, worker: str) -> None:
+        """Let a worker in no more. What runs there is not ended by this. For admins."""
+        await self._caller.call(_of_worker("DELETE", worker))
+
     async def whoami(self) -> Identity:
         """The identity of this client, as the cluster sees it."""
         return Identity.of(await self._caller.json(get("/whoami")))
@@ -449,6 +509,38 @@ class ClusterClient:
         """See AsyncClusterClient.engines."""
         return run(self._cluster.engines())
 
+    def workers(self) -> tuple[WorkerSummary, ...]:
+        """See AsyncClusterClient.workers."""
+        return run(self._cluster.workers())
+
+    def worker(self, worker: str) -> WorkerSummary:
+        """See AsyncClusterClient.worker."""
+        return run(self._cluster.worker(worker))
+
+    def worker_token(self, name: str = "", *, lifetime: float = 3600.0) -> WorkerToken:
+        """See AsyncClusterClient.worker_token."""
+        return run(self._cluster.worker_token(name, lifetime=lifetime))
+
+    def join_worker(self, worker: str, secret: str, *, name: str, host: str = "") -> str:
+        """See AsyncClusterClient.join_worker."""
+        return run(self._cluster.join_worker(worker, secret, name=name, host=host))
+
+    def drain_worker(self, worker: str) -> WorkerSummary:
+        """See AsyncClusterClient.drain_worker."""
+        return run(self._cluster.drain_worker(worker))
+
+    def undrain_worker(self, worker: str) -> WorkerSummary:
+        """See AsyncClusterClient.undrain_worker."""
+        return run(self._cluster.undrain_worker(worker))
+
+    def declare_worker_lost(self, worker: str) -> WorkerSummary:
+        """See AsyncClusterClient.declare_worker_lost."""
+        return run(self._cluster.declare_worker_lost(worker))
+
+    def revoke_worker(self, worker: str) -> None:
+        """See AsyncClusterClient.revoke_worker."""
+        run(self._cluster.revoke_worker(worker))
+
     def whoami(self) -> Identity:
         """See AsyncClusterClient.whoami."""
         return run(self._cluster.whoami())
@@ -502,6 +594,11 @@ def _caller(
         if location.token_for(address) is not None and address.startswith("http:") and not stays_here(address):
             logger.warning("the token is sent to %s in plain text; use https", address)
     return ClusterCaller(Endpoints(location, rediscover), transport, timeout, connect_timeout)
+
+
+def _of_worker(method: str, worker: str, below: str = "") -> Request:
+    path = f"/workers/{segment(worker)}{below}"
+    return Request(method, path, missing=WorkerNotFoundError, conflict=WorkerStateError)
 
 
 def _digest(content: bytes | Path) -> str:

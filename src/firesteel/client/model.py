@@ -211,6 +211,90 @@ class EngineInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """A host that jobs run on, as the leader sees it."""
+
+    worker_id: str
+    name: str
+    standing: str
+    """`EXPECTED`, `CONNECTED`, `SILENT` or `LOST`."""
+    draining: bool
+    revoked: bool
+    embedded: bool
+    """Whether it is part of a node."""
+    cores: int
+    memory: str
+    labels: Mapping[str, str]
+    sandbox: str
+    policy: str
+    """What it does when it hears from no node: `stop` or `run-on`."""
+    max_engines: int
+    engines: int
+    attempts: int
+    since: float
+    last_heard: float | None
+    gone_at: float | None
+    """When nothing of a silent worker runs any more; None when nobody can say."""
+    host: str
+    """Empty for those who are not admin, and so are the two below."""
+    address: str
+    incarnation: str
+
+    @staticmethod
+    def of(data: object) -> WorkerSummary:
+        row = Answer(data, "a worker")
+        heard, gone = row.get("last_heard"), row.get("gone_at")
+        return WorkerSummary(
+            worker_id=row.text("id"),
+            name=row.text("name"),
+            standing=row.text("standing"),
+            draining=bool(row.get("draining")),
+            revoked=bool(row.get("revoked")),
+            embedded=bool(row.get("embedded")),
+            cores=row.integer("cores", 0),
+            memory=row.text("memory", ""),
+            labels={str(k): str(v) for k, v in row.mapping("labels").items()},
+            sandbox=row.text("sandbox", ""),
+            policy=row.text("policy", ""),
+            max_engines=row.integer("max_engines", 0),
+            engines=row.integer("engines", 0),
+            attempts=row.integer("attempts", 0),
+            since=row.number("since", 0) / 1000,
+            last_heard=None if heard is None else row.number("last_heard") / 1000,
+            gone_at=None if gone is None else row.number("gone_at") / 1000,
+            host=str(row.get("host") or ""),
+            address=str(row.get("address") or ""),
+            incarnation=str(row.get("incarnation") or ""),
+        )
+
+    @staticmethod
+    def all_of(data: object) -> tuple[WorkerSummary, ...]:
+        found = Answer(data, "the list of workers").get("workers")
+        if not isinstance(found, list):
+            raise ClusterError(
+                "the list of workers lacks a valid 'workers'; is there a Firesteel node at this address?"
+            )
+        return tuple(WorkerSummary.of(row) for row in found)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerToken:
+    """A token with which one worker may join."""
+
+    token: str
+    """A secret. The cluster shows it this once."""
+    token_id: str
+    name: str
+    """The worker that it is for; empty: any."""
+    expires_at: float
+
+    @staticmethod
+    def of(data: object) -> WorkerToken:
+        a = Answer(data, "the answer to a wish for a join token")
+        return WorkerToken(a.text("token"), a.text("id"), a.text("name", ""), a.number("expires") / 1000)
+
+
+@dataclass(frozen=True, slots=True)
 class QueuedJob:
     job_id: JobID
     name: str

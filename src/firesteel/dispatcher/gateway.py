@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.view import FleetView
 from firesteel.jobmaster.events import Subscription
 from firesteel.resourcemanager.manager import ResourceOverview
 from firesteel.status import JobStatus
@@ -46,6 +48,16 @@ class ClusterOverview:
 
 class DispatcherGateway(Protocol):
     """Every method raises NotLeadingError on a node that does not lead, or has just stopped leading."""
+
+    @property
+    def fleet(self) -> FleetView:
+        """The workers."""
+        ...
+
+    @property
+    def enrollment(self) -> Enrollment:
+        """How hosts become workers."""
+        ...
 
     async def submit_job(self, submission: Submission) -> None:
         """Returns once the job is durable (I1). Repeating the very same submission is answered alike and runs once (I3).

@@ -13,6 +13,8 @@ from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live, Parked
 from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import JobNotFoundError, OperationNotFoundError
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.view import FleetView
 from firesteel.jobmaster.events import Subscription
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
@@ -30,6 +32,16 @@ class JobQuestions:
         self._archives = JobArchives(services)
         self._details = JobDetails(services, self._table, self._archives)
         self._ended = EndedJobs(services.results)
+
+    @property
+    def fleet(self) -> FleetView:
+        self._table.check_open()
+        return self._services.fleet
+
+    @property
+    def enrollment(self) -> Enrollment:
+        self._table.check_open()
+        return self._services.enrollment
 
     async def list_jobs(self) -> Sequence[JobOverview]:
         self._table.check_open()

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import RETRIES, Backoff
 from firesteel.config import Configuration
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.view import FleetView
 from firesteel.ha.protocols import Epoch
 from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnrichers
@@ -44,6 +46,8 @@ class DispatcherServices:
     parked: ParkedStore
     uploads: UploadStore
     resources: ResourceManager
+    fleet: FleetView
+    enrollment: Enrollment
     executor: AttemptExecutor
     """Of this node, not of a leadership: attempts outlive both."""
     finished: ExecutionGraphInfoStore

@@ -15,6 +15,8 @@ from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
 from firesteel.errors import FencingError
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.roster import Roster
 from firesteel.fs.files import private_dir
 from firesteel.ha.measured import MeasuredStore
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
@@ -41,6 +43,7 @@ from firesteel.stores.job_results import JobResult, JobResultStore
 from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
 from firesteel.stores.uploads import UploadStore
+from firesteel.stores.workers import WorkerStore
 from firesteel.worker.engines import LocalEngineProvider
 from firesteel.worker.launch_options import launch_options
 
@@ -134,6 +137,9 @@ class Leaderships:
             metrics=node.metrics,
         )
         resources.offer([node.worker] if node.worker is not None else [])
+        workers = WorkerStore(store)
+        fleet = Roster(workers, epoch, now=node.now)
+        await fleet.start()
         return DispatcherServices(
             epoch=epoch,
             configuration=configuration,
@@ -144,6 +150,8 @@ class Leaderships:
             parked=ParkedStore(store),
             uploads=UploadStore(store),
             resources=resources,
+            fleet=fleet,
+            enrollment=Enrollment(workers, epoch, now=node.now, joined=fleet.joined),
             executor=node.executor,
             finished=node.finished,
             archivist=node.archivist,

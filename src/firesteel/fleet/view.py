@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from firesteel.stores.workers import WorkerRecord
+
 
 class Standing(StrEnum):
     """What the leader knows of a worker."""
@@ -45,12 +47,18 @@ class WorkerView:
     last_heard: float | None
     gone_at: float | None
     """When nothing of a silent worker runs any more, by its own word; None when nobody can say."""
+    revoked: bool = False
+    """Its credential is of no use any more."""
 
 
 class FleetView(Protocol):
     """The workers of a leader. Each change raises WorkerNotFoundError for an id that is not known."""
 
     def workers(self) -> Sequence[WorkerView]: ...
+
+    def joined(self, record: WorkerRecord) -> None:
+        """A worker has joined, and will register. May be told again."""
+        ...
 
     async def drain(self, worker: str) -> None:
         """Let it get no new jobs, and let what runs there go elsewhere or end. Durable when this returns."""

@@ -11,6 +11,8 @@ from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.dispatcher.questions import unknown
 from firesteel.errors import JobStateError, OperationNotFoundError
 from firesteel.failure import Failure
+from firesteel.fleet.enrollment import Enrollment
+from firesteel.fleet.view import FleetView
 from firesteel.jobmaster.events import JobEvents, Subscription, state_event
 from firesteel.resourcemanager.overview import NO_RESOURCES
 from firesteel.status import JobStatus
@@ -102,6 +104,14 @@ class HistoryGateway:
         return job
 
     # -- refused; the endpoint does not let such requests through in the first place -------------------------------
+
+    @property
+    def fleet(self) -> FleetView:
+        _refuse()
+
+    @property
+    def enrollment(self) -> Enrollment:
+        _refuse()
 
     async def submit_job(self, _submission: Submission) -> None:
         _refuse()
