@@ -3,6 +3,7 @@
     FiresteelError
     ├── InvalidInputError          something a user wrote is wrong; carries every Problem found
     │   ├── InvalidPipelineError   a pipeline file or job graph
+    │   │   └── NothingToRestoreError  there is no savepoint where it says that one is
     │   ├── InvalidConfigError     a configuration file, environment variable or -D
     │   └── InvalidRequestError    a request to the REST API
     ├── EnvironmentNotReadyError   the machine lacks something (Java, a package); says how to get it
@@ -34,6 +35,7 @@
     ├── TooLargeError              more bytes than are allowed
     │   └── QuotaExceededError     more than the owner may store in total
     ├── SavepointError             a savepoint could not be taken, read or disposed of
+    │   └── NoSavepointError       there is none, or not a whole one
     ├── UnauthenticatedError       the caller is unknown
     ├── AuthenticationUnavailableError  keys or tokens cannot be read; all callers are refused meanwhile (rest)
     ├── ForbiddenError             the caller may not do this
@@ -105,6 +107,10 @@ class InvalidInputError(FiresteelError):
 
 class InvalidPipelineError(InvalidInputError):
     """A pipeline file or a job graph."""
+
+
+class NothingToRestoreError(InvalidPipelineError):
+    """There is no savepoint where the job should start from one."""
 
 
 class InvalidConfigError(InvalidInputError):
@@ -229,6 +235,10 @@ class QuotaExceededError(TooLargeError):
 
 class SavepointError(FiresteelError):
     """A savepoint could not be taken, read or disposed of."""
+
+
+class NoSavepointError(SavepointError):
+    """There is no savepoint, or not a whole one. That is certain: one that cannot be read is another error."""
 
 
 class UnauthenticatedError(FiresteelError):

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+NO_SAVEPOINT = "NO_SAVEPOINT"
+"""The error class of a job that should start from a savepoint where there is none. It has no state to resume from."""
+
 
 class FailureKind(StrEnum):
     USER_CODE = "user code"

@@ -141,7 +141,7 @@ def test_not_allowed(command: Command, desk: Desk) -> None:
     with serving(desk.client(EYE).app) as node:
         said = command("cancel", ONE, "-m", node.address)
     assert said.code == exit_codes.DENIED
-    assert said.err == "error: eye has the role viewer, and this needs operator; ask an admin for it\n"
+    assert said.err == "error: eye has the role viewer, but this needs operator; ask an admin for it\n"
 
 
 def test_not_known(command: Command, fake: FakeCluster, node: Node) -> None:

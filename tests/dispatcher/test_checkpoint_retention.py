@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from firesteel.config import Configuration, load_configuration
+from firesteel.failure import NO_SAVEPOINT, Failure, FailureKind
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.kept_checkpoints import kept_checkpoint
 from firesteel.jobmaster.machine import CancelRequested, JobState, Persist, step
@@ -101,3 +102,12 @@ def test_what_a_cancel_says_of_the_checkpoint_is_durable_and_the_first_counts() 
     assert JobState.of_record(NoRestart(), 16, state.record()).keep_checkpoint is False
     again, nothing = step(state, CancelRequested(keep_checkpoint=True), 6.0)
     assert (again, nothing) == (state, ())
+
+
+def test_stream_that_found_no_savepoint_has_none() -> None:
+    """`resume` would only look for the same savepoint again."""
+    failure = Failure(FailureKind.INVALID_PIPELINE, "there is no savepoint at /x", error_class=NO_SAVEPOINT)
+    ended = dataclasses.replace(result(JobStatus.FAILED), failure=failure)
+    assert kept_checkpoint(configuration(), submission(), STATE, ended) == ""
+    other = dataclasses.replace(failure, error_class="")
+    assert kept_checkpoint(configuration(), submission(), STATE, dataclasses.replace(ended, failure=other)) == KEPT

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from tests.conftest import graph_of
 
+from firesteel.cli.going_on import going_on
+from firesteel.client.model import JobResult
 from firesteel.driver.failure import classify
 from firesteel.driver.places import vertex_of
 from firesteel.engines.launcher import without_resolver_noise
-from firesteel.errors import InvalidPipelineError, OutputError, Problem
-from firesteel.failure import FailureKind
+from firesteel.errors import InvalidPipelineError, NoSavepointError, OutputError, Problem
+from firesteel.failure import NO_SAVEPOINT, FailureKind
+from firesteel.savepoint.fit import nothing_to_restore
 from firesteel.spark_connect.compiler import problem_of
+from firesteel.status import JobStatus
 from firesteel.types import JobID
 
 STACK = """\
@@ -34,6 +39,20 @@ GRAPH = graph_of(
     {"kind": "sink", "name": "p", "input": "all", "format": "csv", "path": "/out2", "mode": "overwrite"},
     {"kind": "sink", "name": "q", "input": "other", "format": "csv", "path": "/out3", "mode": "overwrite"},
 )
+
+
+def test_job_without_the_savepoint_that_it_names_is_told_from_other_invalid_ones() -> None:
+    """So that nobody is told to resume it."""
+    failure = classify(nothing_to_restore(NoSavepointError("there is no savepoint at /x: no such directory")))
+    assert (failure.kind, failure.error_class) == (FailureKind.INVALID_PIPELINE, NO_SAVEPOINT)
+    assert "there is no savepoint at /x" in failure.message
+    assert classify(InvalidPipelineError([Problem("odd")])).error_class == ""
+    ended = JobResult(JobID("a" * 32), "s", JobStatus.FAILED, failure, 1.0, 2.0, duration=1.0, attempts=1, restarts=0)
+    ended = dataclasses.replace(ended, streaming=True)
+    assert going_on(ended) == []
+    assert going_on(dataclasses.replace(ended, failure=None)) == [
+        "its checkpoint was not kept, so it cannot be resumed"
+    ]
 
 
 class SparkError(Exception):

@@ -11,6 +11,7 @@ from tests.rest.native_people import ALICE, BOB, ONE
 from tests.savepoint.saved_counts import OTHER, counts, savepoint
 
 from firesteel.sandbox.owners import below
+from firesteel.savepoint.manifest import MANIFEST
 
 
 @pytest.fixture
@@ -62,6 +63,29 @@ def test_what_the_state_is_by_is_not_told_to_others(desk: Desk, alice: Client, p
     assert "goes by" not in answer.text
 
 
+@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize("made", ["nothing", "an empty directory", "other files", "half of a savepoint"])
+def test_path_without_a_savepoint_is_refused_before_there_is_a_job(
+    desk: Desk, tmp_path: Path, made: str, allow: bool
+) -> None:
+    place = tmp_path / "nowhere"
+    if made != "nothing":
+        place.mkdir()
+    if made == "other files":
+        (place / "part-0.json").write_text("{}")
+    if made == "half of a savepoint":
+        savepoint(place, ONE)
+        (place / MANIFEST).unlink()
+    graph = counts(OTHER, path=str(place), allow_incompatible_state=allow)
+    answer = desk.client(ADMIN).post("/jobs", json={"graph": graph})
+    assert answer.status_code == 400
+    [error] = answer.json()["errors"]
+    assert f"savepoint at {place}" in error or f"savepoint {place} is not complete" in error
+    assert "give the directory of a savepoint" in error
+    assert desk.gateway.submitted == []
+
+
 def test_what_cannot_be_read_here_is_left_to_the_driver(desk: Desk, tmp_path: Path) -> None:
-    answer = desk.client(ADMIN).post("/jobs", json={"graph": counts(OTHER, path=str(tmp_path / "nowhere"))})
+    (tmp_path / "odd" / MANIFEST).mkdir(parents=True)  # no file, so it cannot be read
+    answer = desk.client(ADMIN).post("/jobs", json={"graph": counts(OTHER, path=str(tmp_path / "odd"))})
     assert answer.status_code == 202

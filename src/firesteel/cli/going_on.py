@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firesteel.client.model import JobResult
+from firesteel.failure import NO_SAVEPOINT
 from firesteel.status import JobStatus
 
 
@@ -24,6 +25,6 @@ def going_on(result: JobResult, command: str = "", *, option: str = "") -> list[
         resume = f"firesteel resume{option} {result.job_id[:8]}"
         corrected = f"; with a changed pipeline: {resume} PIPELINE" if result.status is JobStatus.FAILED else ""
         lines.append(f"resume with: {command or resume + corrected}")
-    elif result.attempts:
+    elif result.attempts and not (result.failure and result.failure.error_class == NO_SAVEPOINT):
         lines.append("its checkpoint was not kept, so it cannot be resumed")
     return lines

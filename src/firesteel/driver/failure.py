@@ -7,8 +7,15 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from firesteel.errors import EngineLostError, InvalidPipelineError, OutputError, QueryStoppedError, SupersededError
-from firesteel.failure import Failure, FailureKind
+from firesteel.errors import (
+    EngineLostError,
+    InvalidPipelineError,
+    NothingToRestoreError,
+    OutputError,
+    QueryStoppedError,
+    SupersededError,
+)
+from firesteel.failure import NO_SAVEPOINT, Failure, FailureKind
 from firesteel.spark_connect.operation import error_class
 
 _STATE_CLASSES = (
@@ -58,6 +65,7 @@ def classify(error: BaseException, vertex: str | None = None) -> Failure:
             first, *others = error.problems
             # The kind and the vertex are said by the failure itself.
             message = "\n".join(map(str, [replace(first, vertex=None), *others]))
+            kind = NO_SAVEPOINT if isinstance(error, NothingToRestoreError) else kind
             return Failure(FailureKind.INVALID_PIPELINE, message, first.vertex, kind)
         case OutputError():
             return Failure(FailureKind.OUTPUT, text, error.vertex)

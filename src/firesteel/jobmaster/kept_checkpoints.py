@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firesteel.config import Configuration
+from firesteel.failure import NO_SAVEPOINT
 from firesteel.jobgraph.model import Mode
 from firesteel.jobmaster.machine import JobState
 from firesteel.sandbox.owners import job_directory
@@ -17,6 +18,8 @@ def kept_checkpoint(configuration: Configuration, submission: Submission, state:
     graph = submission.graph
     if graph.mode is not Mode.STREAMING or graph.script is not None or not result.attempts:
         return ""
+    if result.failure is not None and result.failure.error_class == NO_SAVEPOINT:
+        return ""  # it never had one
     retention = graph.settings.checkpoint_retention or configuration.checkpointing.retention
     keeps = retention.keeps(result.status, stopped=result.stopped)
     if state.keep_checkpoint is not None and result.status is not JobStatus.FAILED and not result.stopped:

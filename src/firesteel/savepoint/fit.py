@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firesteel.errors import InvalidPipelineError, Problem, SavepointError
+from firesteel.errors import InvalidPipelineError, NoSavepointError, NothingToRestoreError, Problem, SavepointError
 from firesteel.jobgraph.model import JobGraph
 from firesteel.savepoint import selection
 from firesteel.savepoint.compatibility import judge
@@ -18,6 +18,7 @@ from firesteel.savepoint.retained import note_at
 from firesteel.savepoint.take import find
 from firesteel.savepoint.verdict import Verdict
 
+WHAT_TO_NAME = "give the directory of a savepoint, or of the checkpoint of an ended job"
 OVERRIDE = "--allow-incompatible-state (settings.restore.allow_incompatible_state)"
 
 
@@ -81,6 +82,11 @@ def fit_at(position: Position, graph: JobGraph, *, allow_non_restored_state: boo
     if allow_non_restored_state is not None:
         allowed = allow_non_restored_state
     return judge(position.graph, graph, position.states, allow_non_restored_state=allowed)
+
+
+def nothing_to_restore(error: NoSavepointError) -> NothingToRestoreError:
+    """The same, as what is wrong with the job that should start from there."""
+    return NothingToRestoreError([Problem(str(error), WHAT_TO_NAME, field="settings.restore.path")])
 
 
 def refusal(path: str, verdict: Verdict) -> InvalidPipelineError:

@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from firesteel.errors import FiresteelError, InvalidPipelineError, Problem, SavepointError
+from firesteel.errors import FiresteelError, InvalidPipelineError, NoSavepointError, Problem, SavepointError
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobgraph.state_sql import KeptState
 from firesteel.savepoint import outputs
 from firesteel.savepoint.compatibility import judge
 from firesteel.savepoint.files import Place, copy_files, sums
-from firesteel.savepoint.fit import refusal
+from firesteel.savepoint.fit import WHAT_TO_NAME, nothing_to_restore, refusal
 from firesteel.savepoint.fit import saved as saved_states
 from firesteel.savepoint.manifest import (
     CHECKPOINT,
@@ -85,8 +85,10 @@ def restore(
         _check_sums(location, data, left)
     except InvalidPipelineError:
         raise
+    except NoSavepointError as error:
+        raise nothing_to_restore(error) from error
     except FiresteelError as error:
-        raise _refusal(str(error), "give the directory of a savepoint, or of the checkpoint of an ended job") from error
+        raise _refusal(str(error), WHAT_TO_NAME) from error
     found = [target.restore(location, saved, data.below(target.name)) for target, saved in left]
     for target, saved in staying:
         target.mark(DONE, location)

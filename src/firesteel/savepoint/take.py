@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from firesteel.errors import FiresteelError, SavepointError
+from firesteel.errors import FiresteelError, NoSavepointError, SavepointError
 from firesteel.savepoint import selection, sinklog
 from firesteel.savepoint.files import Place, copy_files
 from firesteel.savepoint.manifest import (
@@ -72,7 +72,8 @@ def find(location: str) -> Manifest:
     """The manifest of the savepoint at `location`.
 
     Raises:
-        SavepointError: there is none, it is not complete, or it cannot be read.
+        NoSavepointError: there is none, or it is not complete.
+        SavepointError: it cannot be read.
     """
     place = Place.at(location, "the savepoint directory")
     try:
@@ -83,15 +84,15 @@ def find(location: str) -> Manifest:
     if raw is not None:
         return Manifest.from_bytes(raw, location)
     if DISPOSING in names:
-        raise SavepointError(
+        raise NoSavepointError(
             f"the savepoint {location} is being deleted or was partly deleted; nothing can start from it"
         )
     if REQUEST in names or any(is_data_directory(n) for n in names):
-        raise SavepointError(
+        raise NoSavepointError(
             f"the savepoint {location} is not complete: it has no {MANIFEST}, which is written last; take a new one"
         )
     what = f"the directory has no {MANIFEST}" if names else "no such directory"
-    raise SavepointError(f"there is no savepoint at {location}: {what}")
+    raise NoSavepointError(f"there is no savepoint at {location}: {what}")
 
 
 def take(

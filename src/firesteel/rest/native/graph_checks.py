@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from firesteel.errors import InvalidPipelineError, Problem, SavepointError
+from firesteel.errors import InvalidPipelineError, NoSavepointError, Problem, SavepointError
 from firesteel.jobgraph.admission import Admitted, Policy, SubmittedDocument
 from firesteel.jobgraph.limits import longest_value
 from firesteel.jobgraph.model import JobGraph
@@ -99,6 +99,7 @@ class GraphChecks:
         """Whether a graph can start from the state at `path`; None if that cannot be determined here.
 
         Raises:
+            NoSavepointError: there is certainly no savepoint and no kept checkpoint.
             RateLimitedError: too many paths of this owner are being checked.
         """
         try:
@@ -108,6 +109,8 @@ class GraphChecks:
             )
         except TookTooLongError:
             return None
+        if found.get("absent"):
+            raise NoSavepointError(str(found["refused"]))
         return Verdict.from_json(found["result"]) if "result" in found else None
 
     async def close(self) -> None:

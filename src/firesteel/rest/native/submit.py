@@ -27,6 +27,7 @@ from firesteel.errors import (
     InvalidPipelineError,
     InvalidRequestError,
     JobNotFoundError,
+    NoSavepointError,
     Problem,
     RateLimitedError,
     SavepointError,
@@ -44,7 +45,7 @@ from firesteel.rest.security.admission import policy_for
 from firesteel.rest.security.principals import require
 from firesteel.rest.security.savepoint_places import check_restore_place
 from firesteel.sandbox.owners import owner_directory
-from firesteel.savepoint.fit import refusal
+from firesteel.savepoint.fit import nothing_to_restore, refusal
 from firesteel.savepoint.naming import plain
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
@@ -210,7 +211,7 @@ async def accept(
         await context.checks.in_thread(check_restore_place, context.configuration, path)
         await _check_savepoint(context, caller, path)
     if graph.settings.restore is not None and not known:
-        await _check_state(context, caller, admitted)
+        await _check_state(context, caller, admitted, resumed=resumes is not None)
     if not known:  # a repetition is not checked again: its job may have ended and its files may be gone
         await _keep_files(context, caller, admitted.files)
     submission = Submission(
@@ -308,11 +309,19 @@ async def _check_savepoint(context: RestContext, caller: Caller, path: str) -> N
         raise InvalidPipelineError([problem]) from None
 
 
-async def _check_state(context: RestContext, caller: Caller, admitted: Admitted) -> None:
-    """Check that the state fits the queries (I31). If it cannot be read here, the driver checks before it starts them."""
+async def _check_state(context: RestContext, caller: Caller, admitted: Admitted, *, resumed: bool) -> None:
+    """Check that there is state, and that it fits the queries (I31). If it cannot be read here, the driver checks before it
+    starts them."""
     graph = admitted.graph
     restore = graph.settings.restore
     assert restore is not None
+    verdict = None
+    try:
+        verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, admitted.canonical)
+    except NoSavepointError as error:
+        # A job that has ended a moment ago has a checkpoint, which its clean-up makes one to start from.
+        if not resumed and not await _is_kept_checkpoint(context, caller, plain(restore.path)):
+            raise nothing_to_restore(error) from None
     if restore.allow_incompatible_state:
         logger.warning(
             "%s starts '%s' from %s without a check that the state fits",
@@ -321,7 +330,6 @@ async def _check_state(context: RestContext, caller: Caller, admitted: Admitted)
             restore.path,
         )
         return
-    verdict = await context.checks.fit_of_savepoint(caller.principal.submits_as, restore.path, admitted.canonical)
     if verdict is not None and verdict.refusals:
         raise refusal(restore.path, verdict)
 

@@ -18,7 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import IO, Any
 
-from firesteel.errors import EnvironmentNotReadyError, InvalidInputError, InvalidPipelineError, SavepointError
+from firesteel.errors import (
+    EnvironmentNotReadyError,
+    InvalidInputError,
+    InvalidPipelineError,
+    NoSavepointError,
+    SavepointError,
+)
 
 LENGTH = struct.Struct(">Q")
 MAX_MEMORY = 3 << 30
@@ -43,11 +49,14 @@ def main() -> None:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"result": ...}`, or the error: `{"problems": [...]}` for a graph, `{"refused": "..."}` for a path."""
+    """`{"result": ...}`, or the error: `{"problems": [...]}` for a graph, `{"refused": "..."}` for a path; with
+    `"absent": true` when there is certainly no savepoint there."""
     try:
         return {"result": _WORK[request["work"]](request)}
     except InvalidPipelineError as error:
         return {"problems": [asdict(p) for p in error.problems]}
+    except NoSavepointError as error:
+        return {"refused": str(error), "absent": True}
     except (SavepointError, EnvironmentNotReadyError, InvalidInputError) as error:
         return {"refused": str(error)}
     except MemoryError:
