@@ -46,6 +46,8 @@
     │   ├── ClusterUnreachableError  no node answered in time, or there is none
     │   ├── DashboardNotServedError  the node has no files of a dashboard
     │   └── UnansweredError        no answer came, or not a complete one
+    ├── ClusterDeploymentError     a cluster could not be deployed; nothing of it is left (deployment)
+    │   └── UnsupportedTargetError  the target cannot do what was asked (deployment)
     ├── JobFailedError             the job that the caller waited for has failed (client)
     ├── JobCanceledError           it was cancelled (client)
     ├── JobTimeoutError            the caller's timeout is over (client)
