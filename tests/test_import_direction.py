@@ -110,6 +110,8 @@ ALLOWED: dict[str, set[str]] = {
         "blob",
         "savepoint",
     },
+    "delivery": BASE | {"ha", "stores"},
+    "lineage": BASE | {"config", "masking", "jobgraph", "stores", "jobmaster", "delivery"},
     "rest": BASE
     | {
         "masking",
@@ -153,6 +155,8 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": BASE | {"config", "layout", "jobgraph", "ha", "client"},
     "entrypoint": BASE
     | {
+        "delivery",
+        "lineage",
         "masking",
         "config",
         "fleet",

@@ -21,7 +21,12 @@ GRAPH = {
     "name": "orders",
     "vertices": [
         {"kind": "source", "name": "raw", "format": "csv", "path": "/in/orders.csv", "schema": "id INT, amount DOUBLE"},
-        {"kind": "sql", "name": "sums", "query": "SELECT id, sum(amount) AS total FROM raw GROUP BY id"},
+        {
+            "kind": "sql",
+            "name": "sums",
+            "query": "SELECT id, sum(amount) AS total FROM raw GROUP BY id",
+            "inputs": ["raw"],
+        },
         {"kind": "sink", "name": "out", "input": "sums", "format": "parquet", "path": "/out/sums", "mode": "overwrite"},
     ],
 }

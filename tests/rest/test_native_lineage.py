@@ -10,9 +10,9 @@ import pytest
 from tests.rest.desk import Client, Desk
 from tests.rest.native_people import ALICE, BOB, MARKUP, ONE, TWO, attempt_file, graph, put
 
+from firesteel.jobgraph.columns import columns_of_scan, columns_of_schema
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.execution_graph import bare
-from firesteel.rest.native.columns import columns_of_scan, columns_of_schema
 from firesteel.rest.native.lineage import render_lineage, render_operators
 from firesteel.status import JobStatus
 

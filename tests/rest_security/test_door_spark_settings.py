@@ -294,3 +294,9 @@ def test_every_refused_setting_is_told_with_its_fix() -> None:
     assert "security.spark-settings.allowed" in problems[0].fix
     assert problems[1].fix == "write spark.sql.ansi.enabled"
     assert refused_settings({}, ()) == []
+
+
+def test_parent_run_of_lineage_may_be_named_and_nothing_else_of_openlineage() -> None:
+    assert not refused("spark.openlineage.parentRunId")
+    assert refused("spark.openlineage.transport.url")
+    assert refused("spark.openlineage.parentRunIds")

@@ -42,7 +42,7 @@ from firesteel.config.sections import (
     xdg,
 )
 from firesteel.config.sources import Entry, read_environment, read_file, read_overrides, shown_path
-from firesteel.config.watching import HistoryServerOptions
+from firesteel.config.watching import HistoryServerOptions, LineageOptions
 from firesteel.errors import InvalidConfigError, Problem
 
 CONF_DIR_VARIABLE = "FIRESTEEL_CONF_DIR"
@@ -97,6 +97,7 @@ class Configuration:
     cleanup_strategy: CleanupOptions
     jobmanager: JobManagerOptions
     historyserver: HistoryServerOptions
+    lineage: LineageOptions
     heartbeat: HeartbeatOptions
     rest: RestOptions
     web: WebOptions
@@ -210,6 +211,7 @@ def load_configuration(
         cleanup_strategy=CleanupOptions.of(values),
         jobmanager=JobManagerOptions.of(values),
         historyserver=HistoryServerOptions.of(values),
+        lineage=LineageOptions.of(values),
         heartbeat=HeartbeatOptions.of(values),
         rest=RestOptions.of(values),
         web=WebOptions.of(values),

@@ -26,7 +26,7 @@ from firesteel.config.values import (
     one_of,
     several,
 )
-from firesteel.config.watching import HistoryServerOptions
+from firesteel.config.watching import HistoryServerOptions, LineageOptions
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.status import CheckpointRetention
 from firesteel.types import RequiredSandbox
@@ -895,6 +895,7 @@ SECTIONS: tuple[type[Section], ...] = (
     CleanupOptions,
     JobManagerOptions,
     HistoryServerOptions,
+    LineageOptions,
     HeartbeatOptions,
     RestOptions,
     WebOptions,

@@ -1,7 +1,8 @@
-"""The sections of what watches jobs: the history server."""
+"""The sections of what shows and reports jobs: the history server and lineage."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from firesteel.config.option import Section, option
@@ -51,5 +52,42 @@ class HistoryServerOptions(Section, prefix="historyserver"):
         key="web.port",
         default=8082,
         description="Port to listen on; 0 takes a free one.",
+        since="0.2",
+    )
+
+
+class LineageOptions(Section, prefix="lineage"):
+    """OpenLineage events of jobs. They are sent when `lineage.url` or `lineage.file` is set."""
+
+    url: str | None = option(
+        default=None,
+        description="The endpoint that events are posted to, such as `http://marquez:5000/api/v1/lineage`.",
+        since="0.2",
+    )
+    api_key: str | None = option(
+        default=None,
+        description="The key that is sent to `lineage.url` as a bearer token.",
+        since="0.2",
+        secret=True,
+    )
+    file: Path | None = option(
+        default=None,
+        description="A file that events are appended to, one JSON object per line.",
+        since="0.2",
+    )
+    namespace: str | None = option(
+        default=None,
+        default_text="the value of `high-availability.cluster-id`",
+        description="The namespace of the jobs in the events.",
+        since="0.2",
+    )
+    columns: bool = option(
+        default=True,
+        description="Whether events have column lineage, where the queries and the schemas of the sources tell it.",
+        since="0.2",
+    )
+    timeout: PositiveDuration = option(
+        default=10.0,
+        description="How long `lineage.url` may take to answer.",
         since="0.2",
     )

@@ -67,6 +67,7 @@ class JobCleanup:
             [
                 CleanupStep("archive", self._archive),
                 CleanupStep("history", self._archives.write),
+                CleanupStep("watchers", self._tell_watchers),
                 CleanupStep("outputs", self._clear_outputs),
                 CleanupStep("attempts", self._forget_attempts),
                 CleanupStep("record", lambda job: services.records.delete(job, epoch=services.epoch)),
@@ -80,6 +81,13 @@ class JobCleanup:
         result = self._services.results.get(job_id)
         if result is not None and job_id not in self._services.finished:
             await self._services.finished.put(job_id, result.ended_at, await self._details.at_the_end(result))
+
+    async def _tell_watchers(self, job_id: JobID) -> None:
+        """After this, the end of the job is told for certain, however often leaders change."""
+        data = await self._services.finished.get(job_id) if self._services.watchers else None
+        if data is not None:
+            for watcher in self._services.watchers:
+                await watcher.ended(data)
 
     async def _clear_outputs(self, job_id: JobID) -> None:
         result = self._services.results.get(job_id)

@@ -143,6 +143,8 @@ class Dispatcher(JobQuestions):
         self._tasks.start(self._watch_store(), "store-watch")
         self._tasks.start(self._keep_house(), "housekeeping")
         self._operations.resume()
+        for watcher in self._services.watchers:
+            watcher.start(self._services.events, self.request_job)
         self._reporting.enter_context(DispatcherMeasures(self._services, self._table, self.list_jobs).reporting())
         self._metrics.set(RECOVERED_JOBS, len(recovered))
         logger.info("dispatcher of epoch %s leads; %d jobs recovered", self._services.epoch, len(recovered))
@@ -188,6 +190,8 @@ class Dispatcher(JobQuestions):
         self._tasks.cancel()  # first: an operation must not take the end of this leadership for its own
         self._table.close()
         await self._tasks.close()
+        for watcher in self._services.watchers:
+            await watcher.close()
 
     # -- submission -----------------------------------------------------------------------------------------------
 

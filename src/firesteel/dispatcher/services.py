@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import RETRIES, Backoff
 from firesteel.config import Configuration
+from firesteel.dispatcher.watchers import JobWatcher
 from firesteel.fleet.enrollment import Enrollment
 from firesteel.fleet.view import FleetView
 from firesteel.ha.protocols import Epoch
@@ -65,6 +66,7 @@ class DispatcherServices:
     guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads."""
     backoff: Backoff = RETRIES
+    watchers: tuple[JobWatcher, ...] = ()
     metrics: MetricRegistry = field(default_factory=MetricRegistry)
     """Of this node."""
 

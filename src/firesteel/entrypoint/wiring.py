@@ -14,6 +14,7 @@ from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.engines.record import EngineDirectory
+from firesteel.entrypoint.watchers import job_watchers
 from firesteel.errors import FencingError
 from firesteel.fleet.enrollment import Enrollment
 from firesteel.fleet.roster import Roster
@@ -163,6 +164,7 @@ class Leaderships:
             blobs=node.files.blobs,
             now=node.now,
             guard=guard,
+            watchers=job_watchers(configuration, store, epoch, now=node.now, on_error=on_error),
             metrics=node.metrics,
         )
 

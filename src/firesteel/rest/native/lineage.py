@@ -11,11 +11,11 @@ from fastapi import APIRouter
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from firesteel.jobgraph.columns import Column, columns_of_scan, columns_of_schema
 from firesteel.masking import mask
 from firesteel.rest.answers import encode, encoded
 from firesteel.rest.context import CallerParam, Context, RestContext
 from firesteel.rest.logs import OPERATORS, json_object
-from firesteel.rest.native.columns import Column, columns_of_scan, columns_of_schema
 from firesteel.rest.params import JobIdParam
 from firesteel.types import JobID
 

@@ -211,6 +211,8 @@ _STATE_STORE = """
     lockAcquireTimeoutMs maxOpenFiles maxWriteBufferNumber resetStatsOnLoad trackTotalNumberOfRows writeBufferSizeMB
 """
 _ROCKSDB = frozenset(f"spark.sql.streaming.stateStore.rocksdb.{name}" for name in _STATE_STORE.split())
+_LINEAGE = frozenset(f"spark.openlineage.parent{name}" for name in ("RunId", "JobNamespace", "JobName"))
+"""How a scheduler names the run that a job belongs to; only lineage events read them."""
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _ONE_OF: Mapping[str, frozenset[str]] = {
     # This names a class, so only Spark's own are allowed.
@@ -252,7 +254,7 @@ def _refusal(key: str, value: str, named: frozenset[str], prefixes: tuple[str, .
             return None
         fix = f"write {' or '.join(sorted(_ONE_OF[key]))}"
         return Problem("names a class that is not one of Spark's own", fix, field=field)
-    if key in HARMLESS or key in _ROCKSDB:
+    if key in HARMLESS or key in _ROCKSDB or key in _LINEAGE:
         if _PLAIN_VALUE.fullmatch(value):
             return None
         return Problem("has a value that is not plain", "write a number, true or false, or a word", field=field)

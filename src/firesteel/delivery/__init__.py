@@ -1,0 +1,1 @@
+"""Sending messages to the outside: retries, dead letters and an outbox that outlives leaders."""
