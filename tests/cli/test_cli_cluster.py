@@ -28,6 +28,7 @@ from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
 from firesteel.status import JobStatus
+from firesteel.types import JobID
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -107,6 +108,18 @@ def test_status(command: Command, desk: Desk, rest: Node) -> None:
     found = command("cluster", "status", "--json", "-m", rest.address).json
     assert (found["running"], found["cluster_id"], found["jobs"]) == (True, "default", {"RUNNING": 1, "FAILED": 1})
     assert (found["slots"], found["free_slots"], found["engines"][0]["engine_id"]) == (8, 7, "e1")
+
+
+def test_status_of_a_cluster_with_several_workers(command: Command, desk: Desk, rest: Node) -> None:
+    put(desk, ONE, status=JobStatus.CREATED)
+    put(desk, TWO, status=JobStatus.CREATED)
+    one = EngineOverview("e1", "local[2]", "1g", 2, 8, 7, EngineState.READY, 1.0, "a:15002", worker_name="rack-1")
+    two = EngineOverview("e2", "local[2]", "1g", 2, 8, 7, EngineState.READY, 1.0, "b:15002", worker_name="rack-2")
+    why = "worker rack-3, which does not answer"
+    desk.gateway.resources = ResourceOverview((one, two), 2, 0, {JobID(ONE): why, JobID(TWO): why})
+    text = " ".join(command("cluster", "status", "-m", rest.address).out.split())
+    assert f"queue 2 jobs waiting 2 jobs for {why}" in text
+    assert "e2 rack-2 local[2] 1g" in text
 
 
 def test_local_cluster_is_found(command: Command, desk: Desk, local: LocalNode) -> None:

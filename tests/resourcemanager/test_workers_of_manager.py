@@ -331,3 +331,60 @@ def test_hundreds_of_jobs_that_come_back_are_planned_for_together(
         assert plans < 20
 
     play(scene, tmp_path, recovered=False, heartbeat__interval="10 s")
+
+
+# -- what is shown ------------------------------------------------------------------------------------------------
+
+
+def test_overview_tells_where_engines_are_and_which_workers_jobs_wait_for(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        desk.manager.offer([HERE, THERE])
+        await desk.run("a", placement=ON_THERE)
+        [engine] = desk.manager.overview().engines
+        assert (engine.worker, engine.worker_name) == ("there", "there")
+        desk.ask("b", Y, placement=ON_THERE)
+        desk.ask("c", Y)
+        desk.ask("d", classic=True)
+        await desk.looks()
+        assert desk.manager.overview().waits_for == {}
+        for there, why in (
+            (replace(THERE, accepting=False), "does not answer"),
+            (replace(THERE, accepting=False, draining=True), "is being emptied"),
+            (WorkerOffer.of_absent("there", "there"), "has not come yet"),
+        ):
+            desk.manager.offer([HERE, there])
+            assert desk.manager.overview().waits_for == {"b": f"worker there, which {why}"}
+        desk.manager.offer([])
+        assert set(desk.manager.overview().waits_for.values()) == {"a worker: the cluster has none"}
+
+    play(scene, tmp_path)
+
+
+def test_worker_that_is_lost_while_its_engines_are_listed_has_none_of_them(tmp_path: Path) -> None:
+    async def scene(desk: Desk) -> None:
+        existing, gate = desk.provider.existing, asyncio.Event()
+        listings = 0
+
+        async def slowly() -> Sequence[EngineRecord]:
+            nonlocal listings
+            listings += 1
+            found = list(await existing())
+            await gate.wait()
+            return found
+
+        desk.provider.existing = slowly  # type: ignore[method-assign]
+        desk.provider.left = [record("e-there", worker="there")]
+        desk.manager.offer([HERE, THERE])
+        desk.manager.offer([HERE, THERE])
+        await desk.until(lambda: listings)
+        desk.manager.lose_worker("there", "gone")
+        desk.provider.left = []
+        desk.manager.offer([HERE, THERE])
+        await desk.until(lambda: listings >= 2)
+        gate.set()
+        slot = await desk.run("a", placement=ON_THERE)
+        assert slot.engine is not None
+        assert slot.engine.engine_id != "e-there"
+        assert "e-there" not in [e.engine_id for e in desk.manager.overview().engines]
+
+    play(scene, tmp_path, heartbeat__interval="10 s")

@@ -51,7 +51,7 @@ def overview(engine_id: str, master: str = "local[2]", **more: Any) -> EngineOve
 
 def test_engines_are_listed(desk: Desk) -> None:
     engines = (
-        overview("e1", address="127.0.0.1:15002"),
+        overview("e1", address="127.0.0.1:15002", worker="w1", worker_name="rack-7"),
         overview("e2", "sc://host:15002/;token=hunter2secret", foreign=True),
     )
     desk.gateway.resources = ResourceOverview(engines, 3, 0)
@@ -69,6 +69,8 @@ def test_engines_are_listed(desk: Desk) -> None:
         "address": "127.0.0.1:15002",
         "foreign": False,
         "owner": None,
+        "worker": "w1",
+        "worker_name": "rack-7",
     }
     assert second["foreign"] is True
     assert "hunter2secret" not in answer.text
@@ -91,9 +93,12 @@ def test_the_queue_has_the_jobs_that_the_caller_sees(desk: Desk) -> None:
     put(desk, ONE, owner="bob", status=JobStatus.CREATED, name="b")
     put(desk, TWO, owner="alice", status=JobStatus.CREATED, name=MARKUP)
     put(desk, THREE, owner="alice", status=JobStatus.RUNNING)
-    desk.gateway.resources = ResourceOverview((), 2, 0)
+    desk.gateway.resources = ResourceOverview(
+        (), 2, 0, {JobID(TWO): "worker b, which does not answer", JobID(ONE): "worker c"}
+    )
     answer = desk.client(ALICE).get("/queue").json()
-    assert answer == {"waiting": 2, "jobs": [{"job_id": TWO, "name": MARKUP, "since": 1_000_000}]}
+    why = "worker b, which does not answer"
+    assert answer == {"waiting": 2, "jobs": [{"job_id": TWO, "name": MARKUP, "since": 1_000_000, "waits_for": why}]}
     assert [j["job_id"] for j in desk.client(ADMIN).get("/queue").json()["jobs"]] == [ONE, TWO]
 
 

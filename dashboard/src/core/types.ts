@@ -149,6 +149,8 @@ export interface Engine {
   address: string;
   foreign: boolean;
   owner: string | null;
+  worker: string;
+  worker_name: string;
 }
 
 export interface ClusterStatus {

@@ -42,6 +42,7 @@ export function Engines({ who }: { who: WhoAmI }) {
                       {e.master}
                       {e.cores ? ` · ${e.cores} cores` : ""}
                       {e.foreign ? " · attached" : ""}
+                      {e.worker_name ? ` · on ${e.worker_name}` : ""}
                     </span>
                   </td>
                   <td>

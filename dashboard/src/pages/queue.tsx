@@ -5,7 +5,7 @@ import { Card, Empty, JobLink, Loading, Page, ShortId, Trouble, When } from "../
 
 interface QueueView {
   waiting: number;
-  jobs: { job_id: string; name: string; since: number }[];
+  jobs: { job_id: string; name: string; since: number; waits_for: string | null }[];
 }
 
 export function Queue() {
@@ -33,6 +33,7 @@ export function Queue() {
                 <tr key={j.job_id}>
                   <td className="name">
                     <JobLink id={j.job_id} name={j.name} /> <ShortId id={j.job_id} />
+                    {j.waits_for && <span className="note">needs {j.waits_for}</span>}
                   </td>
                   <td className="wide muted">
                     <When ms={j.since} />

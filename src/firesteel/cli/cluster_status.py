@@ -134,11 +134,13 @@ def _show(out: Console, seen: _Seen) -> None:
         out.print(table)
     if seen.engines:
         numbers = ["cores", "slots", "free"]
-        table = new_table("engine", "master", "memory", *numbers, "state", "address", right=numbers)
+        where = ["worker"] if len({e.worker for e in seen.engines}) > 1 else []
+        table = new_table("engine", *where, "master", "memory", *numbers, "state", "address", right=numbers)
         for e in seen.engines:
             foreign = ", foreign" if e.foreign else ""
             table.add_row(
                 plain(e.engine_id),
+                *[plain(e.worker) for _ in where],
                 plain(e.master),
                 plain(e.memory),
                 str(e.cores or "?"),
@@ -168,6 +170,8 @@ def _facts(seen: _Seen) -> Iterator[tuple[str, Text]]:
         jobs = Text(", ").join(Text(f"{n} ").append_text(status_text(s)) for s, n in seen.jobs.items())
     yield "jobs", jobs
     yield "queue", plain(f"{count(seen.queue.waiting, 'job')} waiting" if seen.queue.waiting else "empty")
+    for why, jobs_held_up in sorted(Counter(j.waits_for for j in seen.queue.jobs if j.waits_for).items()):
+        yield "", plain(f"{count(jobs_held_up, 'job')} for {why}", "yellow")
 
 
 def _node(cluster: ClusterStatus) -> str:

@@ -190,6 +190,8 @@ class EngineInfo:
     address: str
     foreign: bool
     """Whether it was started outside of the cluster, which then never stops it."""
+    worker: str = ""
+    """The name of the worker that has it."""
 
     @staticmethod
     def all_of(data: object) -> tuple[EngineInfo, ...]:
@@ -205,6 +207,7 @@ class EngineInfo:
                 since=row.number("since", 0) / 1000,
                 address=str(row.get("address") or ""),
                 foreign=bool(row.get("foreign")),
+                worker=row.text("worker_name", ""),
             )
             for row in Answer(data, "the list of engines").objects("engines", "an engine in the list")
         )
@@ -299,6 +302,8 @@ class QueuedJob:
     job_id: JobID
     name: str
     since: float
+    waits_for: str | None = None
+    """The workers without which it cannot run; None when it waits for a slot, or for room for an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +324,7 @@ class Queue:
                     JobID(row.text("job_id")),
                     row.text("name", ""),
                     row.number("since", 0) / 1000,
+                    row.get("waits_for"),
                 )
                 for row in rows
             ),

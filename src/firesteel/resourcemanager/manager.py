@@ -45,7 +45,7 @@ from firesteel.resourcemanager.core import (
     plan,
 )
 from firesteel.resourcemanager.gateway import Slot, SlotRequest
-from firesteel.resourcemanager.offers import WorkerOffer
+from firesteel.resourcemanager.offers import WorkerOffer, waits_for
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview, engine_overview
 from firesteel.resourcemanager.provider import EngineHealth, EngineProvider
 from firesteel.resourcemanager.pulse import Pulse
@@ -125,6 +125,7 @@ class ResourceManager:
         self._offers: tuple[WorkerOffer, ...] = ()
         self._met = set[str]()
         """Workers whose engines are known here."""
+        self._meeting: dict[str, asyncio.Task[None]] = {}
         self._gone = set[str]()
         """Workers that were lost, and have not come back."""
         self._arrivals: dict[str, asyncio.Event] = {}
@@ -201,19 +202,26 @@ class ResourceManager:
         """
         self._offers = tuple(offers)
         self._met &= {o.worker for o in offers}
-        new = [o.worker for o in offers if o.known and o.worker not in self._met]
+        new = [o.worker for o in offers if o.known and o.worker not in self._met and o.worker not in self._meeting]
         if self._listed and new and not self._halted:
-            self._tasks.start(self._get_to_know(new), f"meet {', '.join(new)}")
+            meeting = self._tasks.start(self._get_to_know(new), f"meet {', '.join(new)}")
+            self._meeting.update(dict.fromkeys(new, meeting))
         self._renew()
 
-    async def _get_to_know(self, workers: Sequence[str]) -> None:
+    async def _get_to_know(self, new: Sequence[str]) -> None:
         """Find the engines of workers that have come, before these get new jobs."""
+        me = asyncio.current_task()
         found = await retry(self._provider.existing, RETRIES, on=(FiresteelError, OSError), what="listing engines")
+        # One that was lost meanwhile has nothing of what was found; if it is back, it is met anew.
+        workers = {worker for worker in new if self._meeting.get(worker) is me}
+        for worker in workers:
+            del self._meeting[worker]
+        workers &= {offer.worker for offer in self._offers if offer.known}
         for record in found:
             known = (self._records, self._adopting, self._state.engines)
             if record.worker in workers and not any(record.engine_id in k for k in known):
                 self._take_over(record)
-        self._meet({o.worker for o in self._offers if o.known}.intersection(workers))
+        self._meet(workers)
         self._renew()
 
     def _meet(self, workers: set[str]) -> None:
@@ -246,6 +254,7 @@ class ResourceManager:
         self._gone.add(worker)
         self._offers = tuple(o for o in self._offers if o.worker != worker)
         self._met.discard(worker)
+        self._meeting.pop(worker, None)
         lost = [slot for slot in self._tickets if self._state.home(slot.worker) == worker]
         for key in [key for key, e in self._state.engines.items() if self._state.home(e.worker) == worker]:
             self._metrics.count(ENGINES_LOST)
@@ -381,11 +390,20 @@ class ResourceManager:
             await asyncio.sleep(0.05)
 
     def overview(self) -> ResourceOverview:
-        engines = [
-            engine_overview(e, self._records.get(key), self._started_at.get(key, 0.0))
-            for key, e in self._state.engines.items()
-        ]
-        return ResourceOverview(tuple(engines), self._state.waiting, len(self._state.classic))
+        state, offers = self._state, self._state.workers
+        engines = []
+        for key, engine in state.engines.items():
+            worker = state.home(engine.worker)
+            name = offers[worker].name if worker in offers else worker
+            since = self._started_at.get(key, 0.0)
+            engines.append(engine_overview(engine, self._records.get(key), since, worker, name))
+        waits = {
+            waiting.request.job_id: why
+            for shape, queue in state.queues.items()
+            if (why := waits_for(shape.spec, shape.placement, offers.values())) is not None
+            for waiting in queue
+        }
+        return ResourceOverview(tuple(engines), state.waiting, len(state.classic), waits)
 
     def engines(self) -> list[tuple[EngineOverview, EngineRecord | None]]:
         """Those that are there for jobs, with what is known of their processes."""

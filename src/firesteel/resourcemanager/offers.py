@@ -107,5 +107,21 @@ def too_large(spec: EngineSpec, placement: Placement, offers: Iterable[WorkerOff
     )
 
 
+def waits_for(spec: EngineSpec, placement: Placement, offers: Iterable[WorkerOffer]) -> str | None:
+    """The workers that a job waits for, if none that would do accepts jobs now; None when it waits for a slot or for room."""
+    able = [o for o in offers if not o.known or (o.suits(placement) and o.holds(spec))]
+    if any(o.accepting for o in able):
+        return None
+    if not able:
+        return "a worker: the cluster has none"
+    return "worker " + " or ".join(f"{o.name}, which {_why_not(o)}" for o in sorted(able, key=lambda o: o.name))
+
+
+def _why_not(offer: WorkerOffer) -> str:
+    if not offer.known:
+        return "has not come yet"
+    return "is being emptied" if offer.draining else "does not answer"
+
+
 def _with(placement: Placement) -> str:
     return f" with {show_labels(placement.labels)}" if placement.labels else ""

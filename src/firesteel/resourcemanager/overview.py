@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from firesteel.engines.command import local_cores
 from firesteel.engines.record import EngineRecord
@@ -30,6 +31,9 @@ class EngineOverview:
     """Who holds its slots."""
     owner: str | None = None
     """The owner whose jobs it is for; None: all owners, or none assigned yet."""
+    worker: str = ""
+    """The id of the worker that has it."""
+    worker_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class ResourceOverview:
     """Requests that have no slot yet."""
     classic: int
     """Classic drivers, each with the room of one engine."""
+    waits_for: Mapping[JobID, str] = field(default_factory=dict)
+    """Of jobs that no worker which would do accepts now: which workers they wait for."""
 
     @property
     def ready(self) -> list[EngineOverview]:
@@ -49,7 +55,9 @@ class ResourceOverview:
 NO_RESOURCES = ResourceOverview((), 0, 0)
 
 
-def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -> EngineOverview:
+def engine_overview(
+    engine: Engine, record: EngineRecord | None, since: float, worker: str, worker_name: str
+) -> EngineOverview:
     usable = engine.state is EngineState.READY and engine.exclusive_to is None
     return EngineOverview(
         engine_id=engine.key,
@@ -64,4 +72,6 @@ def engine_overview(engine: Engine, record: EngineRecord | None, since: float) -
         foreign=engine.foreign,
         jobs=tuple(engine.holders.values()),
         owner=engine.spec.owner,
+        worker=worker,
+        worker_name=worker_name,
     )

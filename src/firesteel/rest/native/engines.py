@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from firesteel.dispatcher.gateway import JobOverview
 from firesteel.masking import mask_text
-from firesteel.resourcemanager.overview import EngineOverview
+from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.rest.answers import answer
 from firesteel.rest.context import CallerParam, Context
 from firesteel.status import JobStatus
@@ -34,6 +34,9 @@ class EngineMessage(TypedDict):
     """Whether it was started, and will be stopped, outside of the cluster."""
     owner: str | None
     """The owner whose jobs may use it; null if all may, or none is assigned yet."""
+    worker: str
+    """The id of the worker that has it."""
+    worker_name: str
 
 
 class EngineList(TypedDict):
@@ -45,6 +48,8 @@ class WaitingJob(TypedDict):
     name: str
     since: int
     """Milliseconds since 1970."""
+    waits_for: str | None
+    """The workers without which it cannot run; null if it waits for a slot, or for room for an engine."""
 
 
 class QueueView(TypedDict):
@@ -66,7 +71,7 @@ async def list_engines(context: Context, caller: CallerParam) -> Response:
 async def show_queue(context: Context, caller: CallerParam) -> Response:
     overview = await context.gateway.request_cluster_overview()
     jobs = [j for j in await context.gateway.list_jobs() if caller.sees(j.owner)]
-    return answer(render_queue(overview.resources.waiting, jobs))
+    return answer(render_queue(overview.resources, jobs))
 
 
 def render_engine(engine: EngineOverview) -> EngineMessage:
@@ -82,12 +87,22 @@ def render_engine(engine: EngineOverview) -> EngineMessage:
         "address": mask_text(engine.address),
         "foreign": engine.foreign,
         "owner": engine.owner,
+        "worker": engine.worker,
+        "worker_name": engine.worker_name,
     }
 
 
-def render_queue(waiting: int, jobs: Iterable[JobOverview]) -> QueueView:
+def render_queue(resources: ResourceOverview, jobs: Iterable[JobOverview]) -> QueueView:
     created = sorted((j for j in jobs if j.status is JobStatus.CREATED), key=lambda j: (j.changed_at, j.job_id))
     return {
-        "waiting": waiting,
-        "jobs": [{"job_id": j.job_id, "name": j.name, "since": round(j.changed_at * 1000)} for j in created],
+        "waiting": resources.waiting,
+        "jobs": [
+            {
+                "job_id": j.job_id,
+                "name": j.name,
+                "since": round(j.changed_at * 1000),
+                "waits_for": resources.waits_for.get(j.job_id),
+            }
+            for j in created
+        ],
     }
