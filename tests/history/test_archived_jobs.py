@@ -237,7 +237,7 @@ def test_damaged_index_is_made_anew(tmp_path: Path, damage: str, caplog: pytest.
         assert ids(jobs) == [job(1)]
 
     opened(main, [directory], index)
-    assert "is made anew" in caplog.text
+    assert "rebuilding the index" in caplog.text
 
 
 def test_interrupted_first_indexing_goes_on_where_it_was(

@@ -66,7 +66,7 @@ _VALUES = """\
 | path or URL | A path, as above, or a URL, which is used unchanged. |
 | paths or URLs | Several of those: a YAML list in the file; elsewhere words, quoted as in a shell. |
 
-Empty text unsets an option whose default is no value, and means the empty list for a list.
+Empty text unsets an option that has no default value, and means the empty list for a list.
 """
 
 

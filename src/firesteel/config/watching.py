@@ -1,4 +1,4 @@
-"""The sections of what shows and reports jobs: the history server and lineage."""
+"""The sections of the history server and of lineage."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class HistoryServerOptions(Section, prefix="historyserver"):
         key="archive.fs.dir",
         default=(),
         default_text="`jobmanager.archive.fs.dir`",
-        description="Directories and fsspec URLs that clusters archive their ended jobs to, with spaces between them.",
+        description="Directories and fsspec URLs that clusters archive their ended jobs to, separated by spaces.",
         since="0.2",
     )
     archive_refresh_interval: PositiveDuration = option(
         key="archive.fs.refresh-interval",
         default=10.0,
-        description="How often the directories are looked through for archives that were added, changed or removed.",
+        description="How often the directories are scanned for archives that were added, changed or removed.",
         since="0.2",
     )
     archive_retained_jobs: PositiveInt | None = option(
@@ -35,7 +35,7 @@ class HistoryServerOptions(Section, prefix="historyserver"):
     archive_retained_ttl: PositiveDuration | None = option(
         key="archive.retained-ttl",
         default=None,
-        default_text="for ever",
+        default_text="forever",
         description="How long after its end a job is kept; older archives are removed from their directories.",
         since="0.2",
     )

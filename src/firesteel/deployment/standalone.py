@@ -50,7 +50,7 @@ class StandaloneClusterDescriptor:
         _refuse("serves many jobs: submit this one with `firesteel run`, or choose a target for applications")
 
     def kill(self, cluster_id: str) -> None:
-        _refuse("is ended by whoever started it")
+        _refuse("must be ended where it was started")
 
 
 def _refuse(why: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""What goes to the archive of an ended job, and what is taken back from it.
+"""What is written to the archive of an ended job, and read from it.
 
-The archive says what the API said last, so secrets are masked in it. It may be writable for others than this cluster: what it
-says of a job that has a result here never decides anything, and of one that was forgotten it is for showing only.
+The archive holds the last answers of the API, so secrets are masked in it. Others may be able to write to it: for a job that
+has a result it never decides anything, and for a forgotten job it is only shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 OPERATIONS = "operations"
 ARCHIVED = "archived"
-"""True in details that came from an archive: secrets are masked in them, so they are no pipeline to submit again."""
+"""True in details that came from an archive: secrets are masked in them, so they cannot be submitted again."""
 LAST_OPERATIONS_SECONDS = 60.0
 """How long an archive waits for the savepoint with which a job was stopped."""
 _POLL_SECONDS = 0.2
@@ -36,7 +36,7 @@ _DECIDED_BY_THE_RESULT = (
     "checkpoint", "resumes", "failure",
 )  # fmt: skip
 RECALL_SECONDS = 10.0
-"""How long one look into the archive may take; and how long nothing that was not there is looked for again."""
+"""How long one lookup in the archive may take, and how long a missing job is not looked up again."""
 _RECALLED = 64
 _MISSED = 10_000
 
@@ -47,7 +47,7 @@ def archived(details: Mapping[str, Any], operations: Sequence[Operation]) -> dic
 
 
 def operations_in(details: Mapping[str, Any]) -> list[Operation]:
-    """What was triggered for an archived job, oldest first; what is none is left out (S17)."""
+    """The operations of an archived job, oldest first, without malformed ones (S17)."""
     found = details.get(OPERATIONS)
     operations = []
     for one in found if isinstance(found, list) else ():
@@ -61,7 +61,7 @@ def operations_in(details: Mapping[str, Any]) -> list[Operation]:
 
 
 def decided(found: Mapping[str, Any], result: JobResult) -> dict[str, Any]:
-    """Archived details of a job whose result is known, which has the last word."""
+    """Archived details of a job whose result is known; the result takes precedence."""
     known = bare(result)
     return {**found, **{key: known[key] for key in _DECIDED_BY_THE_RESULT}}
 
@@ -89,30 +89,30 @@ class JobArchives:
         await services.archivist.archive(job_id, packed)
 
     async def _last_operations(self, job_id: JobID) -> None:
-        """The savepoint of a stopped stream is taken after its end, and belongs to what is told of it."""
+        """Wait for the savepoint of a stopped stream, which is taken after its end and belongs to its archive."""
         deadline = self._services.now() + LAST_OPERATIONS_SECONDS
         while any(o.job_id == job_id for o in self._services.operations.unfinished()):
             if self._services.now() >= deadline:
-                logger.warning("job %s is archived without the outcome of what was triggered last", job_id)
+                logger.warning("job %s is archived without the outcome of its last operation", job_id)
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
     async def of_result(self, result: JobResult) -> dict[str, Any] | None:
-        """Archived details of a job that has its result, which only tells more about it."""
+        """Archived details of a job that has its result, for display only."""
         found = await self._memory.find(result.job_id)
-        # An id that was forgotten may be used again, and then its archive is of the job that had it before.
+        # A forgotten id may be used again, and then its archive belongs to the earlier job.
         return None if found is None or found["ended_at"] != result.ended_at else decided(found, result)
 
     async def find(self, job_id: JobID) -> dict[str, Any] | None:
         return await self._memory.find(job_id)
 
     def recalled(self, job_id: JobID) -> dict[str, Any] | None:
-        """What `find` found, if that was not long ago."""
+        """The recent result of `find`, if there is one."""
         return self._memory.get(job_id)
 
 
 class RecalledJobs:
-    """Archived jobs that were asked for: the last ones are kept, and what was not there is not looked for all the time."""
+    """A cache of requested archived jobs, including missing ones."""
 
     def __init__(self, archivist: HistoryArchivist, clock: Callable[[], float] = time.monotonic) -> None:
         self._archivist = archivist
@@ -125,7 +125,7 @@ class RecalledJobs:
         return self._found.get(job_id)
 
     async def find(self, job_id: JobID) -> dict[str, Any] | None:
-        """None when there is no archive, no good one, or none within `RECALL_SECONDS`."""
+        """None when the archive is missing or malformed, or takes longer than `RECALL_SECONDS`."""
         if not self._archivist.archives:
             return None
         if (known := self._found.get(job_id)) is not None:
@@ -150,9 +150,9 @@ class RecalledJobs:
             async with asyncio.timeout(RECALL_SECONDS), self._one_at_a_time:
                 found = await self._archivist.read_archive(job_id)
         except (FiresteelError, OSError, TimeoutError) as error:
-            logger.warning("the archive of job %s could not be looked at: %s", job_id, error or "it took too long")
+            logger.warning("cannot read the archive of job %s: %s", job_id, error or "it took too long")
             return None
         if found is not None and not makes_sense(found, job_id):
-            logger.warning("the archive of job %s is malformed and is passed over", job_id)
+            logger.warning("skipping the malformed archive of job %s", job_id)
             return None
         return None if found is None else {**found, ARCHIVED: True}

@@ -1,4 +1,4 @@
-"""Settings that the one who starts a process hands to it: as arguments, secrets would be there for all to see (S27)."""
+"""Settings that a starting process passes on standard input: as arguments, secrets would be visible to all users (S27)."""
 
 from __future__ import annotations
 

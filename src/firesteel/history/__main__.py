@@ -30,21 +30,21 @@ def main(argv: list[str] | None = None) -> int:
         log_as(configuration.logging.format)
         asyncio.run(serve(configuration))
     except FiresteelError as error:
-        logging.getLogger(__name__).debug("it did not start", exc_info=True)
+        logging.getLogger(__name__).debug("the history server did not start", exc_info=True)
         sys.stderr.write(f"error: {error}\n")
         return ApplicationStatus.START_FAILED.exit_code
     return ApplicationStatus.SUCCEEDED.exit_code
 
 
 async def serve(configuration: Configuration) -> None:
-    from firesteel.history.server import HistoryServer  # a second that a refusal need not take
+    from firesteel.history.server import HistoryServer  # slow; errors above come at once
 
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     server = HistoryServer(configuration)
     with contextlib.suppress(OSError):
-        os.chdir(server.directory)  # nothing is looked for where the command was given (S45)
+        os.chdir(server.directory)  # the caller's directory does not matter (S45)
     async with server.open() as address:
         sys.stdout.write(f"The history of {server.described} is served at {address}.\n")
         sys.stdout.flush()

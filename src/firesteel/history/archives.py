@@ -1,4 +1,4 @@
-"""The archives of one or many directories, as they are on disk now: refreshed in steps, never reread as a whole."""
+"""The archives of one or many directories: refreshed incrementally, never read again as a whole."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ logger = logging.getLogger(__name__)
 TOGETHER = 500
 """Archives that are read and put into the index together; a crash loses no more work than that."""
 ARRANGED = 10 * TOGETHER
-"""How many new ones are put in order together."""
+"""How many new entries are sorted together."""
 READERS = 8
-"""Remote file systems answer late, and several questions at once."""
+"""Remote file systems are slow, and can answer several requests at once."""
 CACHED = 32
 _DIRECTORIES = "historyserver.archive.fs.dir"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is removed, oldest first. None: nothing for that reason."""
+    """The limits beyond which archives are removed, oldest first. None means no limit."""
 
     jobs: int | None = None
     seconds: float | None = None
@@ -51,9 +51,9 @@ class Retention:
 
 
 class ArchivedJobs:
-    """Archived jobs, in memory by their lines; details are read when they are asked for.
+    """Archived jobs: their entries are in memory, and details are read on request.
 
-    Lives on an event loop; what blocks is done by threads of its own.
+    Belongs to one event loop; its own threads do blocking work.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class ArchivedJobs:
         retention: Retention = Retention(),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`directory` is where the index is."""
+        """`directory` is the directory of the index."""
         self._urls = tuple(dict.fromkeys(urls))
         self._directory = directory
         self._retention = retention
         self._now = now
         self.on_new: Callable[[JobOverview], None] = lambda _: None
-        """Told of each job that a refresh has found."""
+        """Called for each job that a refresh has found."""
         self._threads = Threads(1, "history-index")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="history-read")
         self._looking = Threads(2, "history-details")
@@ -82,7 +82,7 @@ class ArchivedJobs:
         self._details: OrderedDict[JobID, tuple[ArchiveEntry, dict[str, Any]]] = OrderedDict()
 
     async def open(self) -> None:
-        """Show what the index knows. Raises EnvironmentNotReadyError for a URL that has no client here."""
+        """Load the index. Raises EnvironmentNotReadyError for a URL whose client is not installed."""
         self._entries = await self._threads.run(self._load)
         await self._arrange()
 
@@ -112,7 +112,7 @@ class ArchivedJobs:
         return None if entry is None else entry.overview
 
     async def details(self, job_id: JobID) -> dict[str, Any] | None:
-        """The execution graph of a job; None when it has no archive any more, or a bad one. Raises OSError and the like."""
+        """The execution graph of a job; None when its archive is missing or malformed. Raises errors of the file system."""
         entry = self._entries.get(job_id)
         if entry is None:
             return None
@@ -122,7 +122,7 @@ class ArchivedJobs:
             return kept[1]
         found = await self._looking.run(self._read, entry)
         if found is not None and found.get("owner") != entry.overview.owner:
-            logger.warning("the archive of job %s says another owner than before and is not shown", job_id)
+            logger.warning("the archive of job %s names another owner than before and is not shown", job_id)
             return None
         if found is not None:
             self._details[job_id] = (entry, found)
@@ -135,19 +135,19 @@ class ArchivedJobs:
         try:
             return None if raw is None else read_details(entry.name, raw)
         except UnreadableRecordError as error:
-            logger.warning("an archive is skipped: %s", error)
+            logger.warning("skipping an archive: %s", error)
             return None
 
     # -- refreshing -----------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Look for files that were added, changed or removed, and remove what is kept too long. One that fails says so in the
-        log; what is known stays."""
+        """Find files that were added, changed or removed, and remove expired ones. A failure is logged, and known entries are
+        kept."""
         for source, url in enumerate(self._urls):
             try:
                 await self._refresh(source, url)
-            except Exception as error:  # each client has errors of its own
-                logger.warning("the archives in %s cannot be listed; what is known of them stays: %s", url, error)
+            except Exception as error:  # each client has its own errors
+                logger.warning("cannot list the archives in %s; keeping the known ones: %s", url, error)
         await self._expire()
 
     async def _refresh(self, source: int, url: str) -> None:
@@ -162,7 +162,7 @@ class ArchivedJobs:
             if done % ARRANGED == 0 or done + TOGETHER >= len(to_read):
                 await self._arrange()
                 if len(to_read) > TOGETHER:
-                    logger.info("%d of %d new archives in %s are indexed", done + len(names), len(to_read), url)
+                    logger.info("indexed %d of %d new archives in %s", done + len(names), len(to_read), url)
             for overview in new:
                 self.on_new(overview)
 
@@ -178,15 +178,15 @@ class ArchivedJobs:
         return files
 
     def _indexed(self, source: int, name: str, stamp: str) -> IndexedFile | None:
-        """None when it cannot be read now, and so is tried again with the next refresh."""
+        """None when it cannot be read now; the next refresh tries again."""
         try:
             raw = self._files[source].read(name)
             return None if raw is None else IndexedFile(name, stamp, overview_of(name, raw))
         except UnreadableRecordError as error:
-            logger.warning("an archive in %s is skipped: %s", self._urls[source], error)
+            logger.warning("skipping an archive in %s: %s", self._urls[source], error)
             return IndexedFile(name, stamp, None)
         except Exception as error:
-            logger.warning("the archive %s in %s cannot be read: %s", name, self._urls[source], error)
+            logger.warning("cannot read the archive %s in %s: %s", name, self._urls[source], error)
             return None
 
     def _note(self, url: str, files: Iterable[IndexedFile], gone: Iterable[str]) -> None:
@@ -194,7 +194,7 @@ class ArchivedJobs:
         self._index.write(url, files, gone)
 
     def _add(self, source: int, files: Iterable[IndexedFile]) -> list[JobOverview]:
-        """Returns the jobs that were not known before."""
+        """Add entries, and return the jobs that were not known before."""
         new = []
         for file in files:
             if file.overview is None:
@@ -216,14 +216,14 @@ class ArchivedJobs:
             for entry in await self._threads.run(self._others, lost):
                 self._entries[entry.overview.job_id] = best(self._entries, entry)
             await self._arrange()
-        logger.info("%d archives in %s are gone", len(away), url)
+        logger.info("%d archives in %s were removed", len(away), url)
 
     def _others(self, lost: set[JobID]) -> list[ArchiveEntry]:
         assert self._index is not None
         return [e for e in self._index.load(self._urls) if e.overview.job_id in lost]
 
     async def _arrange(self) -> None:
-        """In a thread: a hundred thousand entries take a while to sort."""
+        """Sort in a thread: a hundred thousand entries take a while."""
         self._newest_first, self._jobs = await self._threads.run(_arranged, list(self._entries.values()))
 
     async def _expire(self) -> None:
@@ -240,13 +240,13 @@ class ArchivedJobs:
                 return
 
     def _remove(self, entries: Iterable[ArchiveEntry]) -> list[ArchiveEntry]:
-        """Those that were removed: all, or those before one that cannot be."""
+        """The removed entries: all, or those before one that cannot be removed."""
         removed: list[ArchiveEntry] = []
         for entry in entries:
             try:
                 self._files[entry.source].remove(entry.name)
             except Exception as error:
-                logger.warning("the archive %s is kept too long, but cannot be removed: %s", entry.name, error)
+                logger.warning("cannot remove the expired archive %s: %s", entry.name, error)
                 break
             removed.append(entry)
         return removed

@@ -1,4 +1,4 @@
-"""The line of the index that an archive becomes. Pure; what is read here may have been written by anybody (S17)."""
+"""The entry of an archive in the index. Pure; archives may have been written by anyone (S17)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ArchiveEntry:
     """An archived job, and where its archive is."""
 
     source: int
-    """Which of the directories."""
+    """The number of its directory."""
     name: str
-    """Of the file."""
+    """The name of the file."""
     overview: JobOverview
 
     @property
     def rank(self) -> tuple[float, str]:
-        """The last one to end is shown first."""
+        """The sort key: the last job to end comes first."""
         return self.overview.ended_at or 0.0, self.overview.job_id
 
 
@@ -43,16 +43,16 @@ def read_details(name: str, raw: bytes) -> dict[str, Any]:
         raise UnreadableRecordError(name, "it does not have the name of an archive")
     found = unpack(name, raw)
     if not makes_sense(found, job_id):
-        raise UnreadableRecordError(name, "it is not what Firesteel archives of a job")
+        raise UnreadableRecordError(name, "it is not an archived job")
     return found
 
 
 def overview_of(name: str, raw: bytes) -> JobOverview:
-    """The line of a list. Raises UnreadableRecordError."""
+    """The row of a list. Raises UnreadableRecordError."""
     found = read_details(name, raw)
     times = [found["submitted_at"], found["ended_at"]]
     if not all(math.isfinite(t) and 0 <= t <= _LATEST for t in times) or len(found["name"]) > LONGEST_NAME:
-        raise UnreadableRecordError(name, "its times or its name cannot be")
+        raise UnreadableRecordError(name, "its times or its name are invalid")
     return JobOverview(
         JobID(found["job_id"]),
         found["name"],
@@ -73,14 +73,14 @@ _STATUSES = {status.value: status for status in JobStatus if status.terminal}
 
 def to_row(job: JobOverview) -> tuple[str | bytes | int | float | None, ...]:
     """The columns of the index after the job's id."""
-    # Text that is no valid Unicode is no text to SQLite.
+    # SQLite does not accept text that is not valid Unicode.
     name, owner = job.name.encode("utf-8", "surrogatepass"), job.owner.encode("utf-8", "surrogatepass")
     times = (job.submitted_at, job.ended_at)
     return name, job.status.value, *times, job.attempt, job.restarts, owner, job.mode, job.vertices
 
 
 def from_row(job_id: str, row: tuple[Any, ...]) -> JobOverview:
-    """What `to_row` made. Raises ValueError and the like for anything else: the index may be damaged."""
+    """Read what `to_row` made. Raises ValueError or TypeError for anything else: the index may be damaged."""
     name, status, submitted, ended, attempt, restarts, owner, mode, vertices = row
     return JobOverview(
         JobID(job_id),
@@ -91,13 +91,13 @@ def from_row(job_id: str, row: tuple[Any, ...]) -> JobOverview:
         attempt,
         restarts,
         ended,
-        intern(owner.decode("utf-8", "surrogatepass")),  # a few, a hundred thousand times
+        intern(owner.decode("utf-8", "surrogatepass")),  # few distinct values, a hundred thousand times
         intern(mode),
         vertices,
     )
 
 
 def best(entries: Mapping[JobID, ArchiveEntry], other: ArchiveEntry) -> ArchiveEntry:
-    """Of two archives of one job, in two directories or of two lives of an id, the one that ended last."""
+    """Of two archives under one id, in two directories or because the id was reused, the one that ended last."""
     known = entries.get(other.overview.job_id)
     return other if known is None or other.rank >= known.rank else known

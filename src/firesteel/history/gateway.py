@@ -1,4 +1,4 @@
-"""The archives as a DispatcherGateway: the routes of a node answer from them, and what would change something is refused."""
+"""The archives as a DispatcherGateway: the routes of a node read from them, and changes are refused."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from firesteel.types import JobID
 
 from .archives import ArchivedJobs
 
-READ_ONLY = "This is a history server: it shows jobs that have ended, and runs none. Ask a node of the cluster."
+READ_ONLY = "This is a history server: it only shows jobs that have ended. Send this request to a node of the cluster."
 LISTED = 10_000
-"""Jobs in lists that have no pages; `/history` goes through all of them."""
+"""The number of jobs in lists without pages; `/history` has pages of all jobs."""
 
 
 class HistoryGateway:
@@ -36,7 +36,7 @@ class HistoryGateway:
         jobs.on_new = self._arrived
 
     def _arrived(self, job: JobOverview) -> None:
-        """Tell whoever listens of a job that was archived."""
+        """Notify listeners of a job that was archived."""
         self._events.publish(state_event(job.job_id, job.status, job.changed_at, attempt=job.attempt, cause="archived"))
 
     async def list_jobs(self) -> Sequence[JobOverview]:
@@ -46,7 +46,7 @@ class HistoryGateway:
         return self._jobs.newest_first()
 
     async def recall(self, _job_id: JobID) -> str | None:
-        return None  # all that there is is known
+        return None  # all archives are known
 
     def owner_of(self, job_id: JobID) -> str:
         return self._job(job_id).owner
@@ -88,7 +88,7 @@ class HistoryGateway:
     async def request_operation(self, job_id: JobID, trigger_id: str) -> Operation:
         found = [o for o in await self.list_operations(job_id) if o.trigger_id == trigger_id]
         if not found:
-            raise OperationNotFoundError(f"nothing was triggered for job {job_id} under the id {trigger_id}")
+            raise OperationNotFoundError(f"job {job_id} has no operation {trigger_id}")
         return found[0]
 
     async def request_cluster_overview(self) -> ClusterOverview:
@@ -103,7 +103,7 @@ class HistoryGateway:
             raise unknown(job_id)
         return job
 
-    # -- refused; the endpoint does not let such requests through in the first place -------------------------------
+    # -- refused; the endpoint already refuses such requests --------------------------------------------------------
 
     @property
     def fleet(self) -> FleetView:

@@ -1,6 +1,6 @@
-"""The index of the archives, kept on disk: after the first time, only files that were added, changed or removed are looked at.
+"""The index of the archives on disk: after the first time, only files that were added, changed or removed are processed.
 
-It is a copy of what the archives say, in SQLite. One that is damaged, or of another version, is made anew.
+It is a copy of the archives' data in SQLite. An index that is damaged or has another version is rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ create table archives (
   url text not null,
   name text not null,
   stamp text not null,
-  job_id text,          -- null: it is no archive, and is not read again while it stays as it is
+  job_id text,          -- null: not an archive, and not read again while it is unchanged
   title blob, status text, submitted real, ended real, attempt integer, restarts integer, owner blob, mode text,
   vertices integer,
   primary key (url, name)
@@ -41,11 +41,11 @@ class IndexedFile(NamedTuple):
     name: str
     stamp: str
     overview: JobOverview | None
-    """None: no archive."""
+    """None if it is not an archive."""
 
 
 class ArchiveIndex:
-    """Blocks; one thread at a time."""
+    """Calls block, and only one thread may use it at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._file = private_dir(directory) / FILE
@@ -55,21 +55,21 @@ class ArchiveIndex:
         self._database.close()
 
     def load(self, urls: Sequence[str]) -> Iterator[ArchiveEntry]:
-        """The archived jobs below `urls`, which are numbered in their order."""
+        """The archived jobs below `urls`, whose positions are the numbers of their directories."""
         for source, url in enumerate(urls):
             rows = self._database.execute(f"select {_ROW} from archives where url = ? and job_id is not null", (url,))
             for name, job_id, *row in rows:
                 try:
                     yield ArchiveEntry(source, name, from_row(job_id, tuple(row)))
                 except (ValueError, TypeError, KeyError, AttributeError):
-                    logger.warning("a line of the index is damaged; remove %s to have it made anew", self._file)
+                    logger.warning("an entry of the index is damaged; remove %s to rebuild the index", self._file)
 
     def stamps(self, url: str) -> dict[str, str]:
-        """The files that are known, by name."""
+        """The stamps of known files by name."""
         return dict(self._database.execute("select name, stamp from archives where url = ?", (url,)))
 
     def write(self, url: str, files: Iterable[IndexedFile], gone: Iterable[str] = ()) -> None:
-        """All of it or nothing."""
+        """Write all changes in one transaction."""
         with self._database:
             self._database.execute("begin")
             self._database.executemany(
@@ -92,7 +92,7 @@ def _open(file: Path) -> sqlite3.Connection:
     try:
         return _usable(file)
     except sqlite3.DatabaseError as error:
-        logger.warning("the index %s is made anew: %s", file, error)
+        logger.warning("rebuilding the index %s: %s", file, error)
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 file.with_name(file.name + suffix).unlink()
@@ -109,7 +109,7 @@ def _usable(file: Path) -> sqlite3.Connection:
         if version == 0:
             database.executescript(f"begin; {_SCHEMA} pragma user_version = {VERSION}; commit;")
         elif version != VERSION:
-            raise sqlite3.DatabaseError(f"it is of version {version}")
+            raise sqlite3.DatabaseError(f"it has version {version}")
         database.execute(f"select url, stamp, {_ROW} from archives limit 1").fetchall()
     except BaseException:
         database.close()

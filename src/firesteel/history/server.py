@@ -1,5 +1,5 @@
-"""`HistoryServer`: one process that serves archives, from its configuration to its end. There is nothing to elect: it leads
-nothing, and any number of them may serve the same archives."""
+"""`HistoryServer`: one process that serves archives, from its configuration to its end. There is no election: any number of
+them may serve the same archives."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class HistoryNode:
 
 
 class HistoryServer:
-    """Open it with `async with`; the address is where it serves."""
+    """Open it with `async with`, which yields its address."""
 
     def __init__(self, configuration: Configuration) -> None:
         options = configuration.historyserver
@@ -75,7 +75,7 @@ class HistoryServer:
 
     @property
     def described(self) -> str:
-        """Which archives, for people."""
+        """The archives, for messages."""
         return ", ".join(mask_text(url) for url in self._urls)
 
     @contextlib.asynccontextmanager
@@ -108,11 +108,11 @@ class HistoryServer:
                 metrics=self.metrics,
                 read_only=READ_ONLY,
             )
-            tasks = OwnedTasks("history", lambda error: logger.error("refreshing failed: %s", error))
+            tasks = OwnedTasks("history", lambda error: logger.error("cannot refresh the archives: %s", error))
             opened.push_async_callback(tasks.close)
             node.address = await opened.enter_async_context(endpoint(node))
             tasks.start(self._refresh(jobs), "refresh")
-            logger.info("%d archived jobs are served at %s", len(jobs.newest_first()), node.address)
+            logger.info("serving %d archived jobs at %s", len(jobs.newest_first()), node.address)
             yield node.address
 
     async def _refresh(self, jobs: ArchivedJobs) -> None:
@@ -129,7 +129,7 @@ def _own_archive(configuration: Configuration) -> tuple[str, ...]:
     own = configuration.jobmanager.archive_fs_dir
     if own is None:
         problem = Problem(
-            "no archive is named",
+            "is not set",
             "set historyserver.archive.fs.dir to the directories that clusters archive to (their jobmanager.archive.fs.dir)",
             field="historyserver.archive.fs.dir",
         )

@@ -77,7 +77,7 @@ GRANTS = _counter(Group.ELECTION, "grants", "Times that this node was granted le
 REVOCATIONS = _counter(
     Group.ELECTION, "revocations", "Times that leadership was taken from this node, or was in doubt."
 )
-FENCED = _counter(Group.ELECTION, "fenced", "Times that something was refused because this node led no more.")
+FENCED = _counter(Group.ELECTION, "fenced", "Times that something was refused because this node no longer led.")
 
 # -- store --------------------------------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ def _is_elsewhere(directory: EngineDirectory, engine_id: str, record: EngineReco
 def _unneeded(record: EngineRecord, known: JobsKnown, *, cluster: bool) -> str | None:
     if cluster:
         unneeded = known.cluster_known and not known.cluster_live
-        return "it runs, but nobody leads its cluster and no job waits for a leader" if unneeded else None
+        return "it runs, but its cluster has no leader and no job waits for one" if unneeded else None
     return None if known.unsettled else "it runs, but the run that started it is gone"
 
 

@@ -1,4 +1,4 @@
-"""A server that shows and changes nothing answers so, whatever is asked of it."""
+"""Refuses changes on a server that only shows data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class ReadOnly:
-    """ASGI middleware: requests that would change something are refused with `why`."""
+    """ASGI middleware that refuses requests that would change something, with `why`."""
 
     def __init__(self, app: ASGIApp, why: str) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The files of an archive directory, local or remote, through fsspec. All of it blocks; threads call it."""
+"""The files of an archive directory, local or remote, through fsspec. All calls block, for use in threads."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STAMPS = (
     "last_modified",
     "created",
 )
-"""What file systems tell of a file that changes with its content, the surest first."""
+"""Properties of a file that change with its content, the most reliable first."""
 
 
 class FoundFile(NamedTuple):
     name: str
     stamp: str
-    """Another one when the file is another one, as far as its file system tells."""
+    """Changes when the file changes, as far as its file system tells."""
 
 
 def open_archive(url: str, option: str = "jobmanager.archive.fs.dir") -> ArchiveFiles:
@@ -91,20 +91,20 @@ class ArchiveFiles:
         if size > LARGEST_FILE:
             raise UnreadableRecordError(name, f"it has {size} bytes, too many for an archive")
         try:
-            raw: bytes = self._fs.cat_file(path, 0, size)  # and no more, if it grows meanwhile
+            raw: bytes = self._fs.cat_file(path, 0, size)  # not more, even if it grows meanwhile
         except FileNotFoundError:
             return None
         return raw
 
     def remove(self, name: str) -> None:
-        """One that is not there is as good as removed."""
+        """Remove a file; a missing one is not an error."""
         try:
             self._fs.rm_file(f"{self._root}/{name}")
         except FileNotFoundError:
             pass
 
     def list(self) -> list[FoundFile]:
-        """Plain files, in no order. A directory that is not there has none."""
+        """Plain files, in no order. A missing directory has none."""
         self._fs.invalidate_cache()  # clients remember listings; other clusters write here too
         try:
             found = self._fs.ls(self._root, detail=True)

@@ -1,7 +1,7 @@
-"""WorkerStore: the workers that have joined a cluster, and the one-time tokens with which others may.
+"""WorkerStore: the workers that have joined a cluster, and the one-time tokens with which others may join.
 
-Nobody who reads the store learns a secret: each is 256 random bits, of which one SHA-256 is kept. A slow hash would guard what
-people choose; nobody guesses these.
+The store does not reveal secrets: each is 256 random bits, of which one SHA-256 is kept. Slow hashes protect passwords that
+people choose; random bits cannot be guessed.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def is_secret_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LostWorker:
-    """Somebody who can know has said that nothing of it runs any more."""
+    """An operator has confirmed that nothing of the worker runs any more."""
 
     at: float
     by: str
     incarnation: str
-    """Of the process that is meant: one that starts later is another."""
+    """The process that is meant; a process that starts later is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +84,20 @@ class WorkerRecord:
     id: str
     name: str
     secret_sha256: str = ""
-    """Empty for a worker that has no credential of its own: the node around it speaks for it."""
+    """Empty for a worker without its own credential: the node that it runs in speaks for it."""
     host: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     joined_at: float = 0.0
     draining: bool = False
     lost: LostWorker | None = None
     policy: str = "stop"
-    """`worker.when-isolated`, as it said when it registered last."""
+    """`worker.when-isolated`, as of its last registration."""
     isolation_timeout: float | None = None
     revoked: bool = False
 
     def opened_by(self, secret: str) -> bool:
         known = bool(self.secret_sha256) and not self.revoked
-        # Compared in any case, so that the time it takes says nothing.
+        # Always compared, so that timing reveals nothing.
         return hmac.compare_digest(self.secret_sha256 or "-" * 64, secret_digest(secret)) and known
 
 
@@ -109,7 +109,7 @@ class JoinToken:
     secret_sha256: str
     expires_at: float
     name: str = ""
-    """The worker that it is for; empty: any."""
+    """The worker that it is for; empty for any."""
     used_by: str = ""
     """The worker that joined with it, and its secret's digest: `<id>:<digest>`."""
 
@@ -119,7 +119,7 @@ class JoinToken:
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """A join token with its secret, which nobody can be shown again."""
+    """A join token with its secret, which is only shown once."""
 
     id: str
     secret: str
@@ -143,7 +143,7 @@ class WorkerStore:
         return None if stored is None else _read(_path(worker), stored.value, WorkerRecord)
 
     async def list(self) -> dict[str, WorkerRecord]:
-        """By id. One that cannot be read is left out, and logged."""
+        """Records by id. Unreadable ones are logged and left out."""
         return await asyncio.to_thread(_read_all, await self._store.list(_WORKERS), WorkerRecord)
 
     async def put(self, record: WorkerRecord, *, epoch: Epoch) -> None:
@@ -168,10 +168,10 @@ class WorkerStore:
             except VersionConflictError:
                 continue
             return changed
-        raise VersionConflictError(f"the record of worker {worker} is changed again and again; try again")
+        raise VersionConflictError(f"the record of worker {worker} is constantly being changed; try again")
 
     async def delete(self, worker: str, *, epoch: Epoch) -> bool:
-        """Forget a worker, and the token that it joined with, which could otherwise bring it back."""
+        """Delete a worker, and the token that it joined with, which could otherwise bring it back."""
         for token in await self.tokens():
             if token.used_by.partition(":")[0] == worker:
                 await self._store.delete(_token_path(token.id), epoch=epoch)
@@ -187,7 +187,7 @@ class WorkerStore:
                 await self._store.delete(_token_path(token.id), epoch=epoch)
         if sum(t.expires_at > now for t in known) >= self._max_tokens:
             raise QuotaExceededError(
-                f"{self._max_tokens} join tokens are waiting to be used, and more may not be; wait until some have expired"
+                f"{self._max_tokens} join tokens are unused, which is the limit; wait until some have expired"
             )
         made = IssuedToken(secrets.token_hex(8), new_worker_secret(), expires_at, name)
         kept = JoinToken(made.id, secret_digest(made.secret), expires_at, name)
@@ -204,24 +204,24 @@ class WorkerStore:
         return tuple(found.values())
 
     async def join(self, token_id: str, newcomer: WorkerRecord, *, now: float, epoch: Epoch) -> WorkerRecord:
-        """Use the token up and keep the newcomer. The same join may be repeated until the token expires.
+        """Use up the token and store the newcomer. The same join may be repeated until the token expires.
 
-        First the token is marked as used by this newcomer, and then the newcomer is written: a leader that dies in between has
-        let nobody in, and the newcomer comes again.
+        First the token is marked as used by this newcomer, then the newcomer is written: if a leader dies in between, the
+        newcomer has not joined, and tries again.
 
         Raises:
-            ForbiddenError: the token is not known, has expired, was used by another worker, or is for another name.
+            ForbiddenError: the token is unknown, expired, used by another worker, or for another name.
             WorkerStateError: another worker has the name or the id.
         """
         if not (is_worker_id(newcomer.id) and is_worker_name(newcomer.name)):
-            raise ValueError(f"'{newcomer.id}' called '{newcomer.name}' is no worker")
+            raise ValueError(f"'{newcomer.id}' with the name '{newcomer.name}' is not a valid worker")
         mark = f"{newcomer.id}:{newcomer.secret_sha256}"
-        async with self._joining:  # two names are compared with what is there
+        async with self._joining:  # names are compared with stored ones
             for _ in range(_TRIES):
                 stored = await self._store.get(_token_path(token_id))
                 token = None if stored is None else _read(_token_path(token_id), stored.value, JoinToken)
                 if stored is None or token is None or token.expires_at <= now:
-                    raise ForbiddenError(f"the join token is not known here, or has expired; {_ANOTHER}")
+                    raise ForbiddenError(f"the join token is unknown or expired; {_ANOTHER}")
                 if token.used_by not in ("", mark):
                     raise ForbiddenError(f"the join token was used by another worker; {_ANOTHER}")
                 if token.name not in ("", newcomer.name):
@@ -237,26 +237,26 @@ class WorkerStore:
                     try:
                         await self._store.put(_token_path(token_id), used, epoch=epoch, expected=stored.version)
                     except VersionConflictError:
-                        continue  # somebody else was first, or the answer to our own write was lost
+                        continue  # another request was first, or the answer to our own write was lost
                 await self.put(record, epoch=epoch)
                 return record
-        raise VersionConflictError("the join token is changed again and again; try again")
+        raise VersionConflictError("the join token is constantly being changed; try again")
 
 
 _ANOTHER = "make another with `firesteel worker token`"
 
 
 def _joining_as(newcomer: WorkerRecord, token: JoinToken, workers: Mapping[str, WorkerRecord]) -> WorkerRecord:
-    """What the record of the newcomer will be; the one that is there when it has joined already."""
+    """The record of the newcomer; the stored one if it has already joined."""
     known = workers.get(newcomer.id)
     if known is not None and known.revoked and token.used_by:
         raise ForbiddenError(f"worker {known.name} was revoked, and the join token was used before; {_ANOTHER}")
     if known is not None and not known.revoked and known.secret_sha256 == newcomer.secret_sha256:
         return known
-    # Whoever has any token must not become a worker that is there: it would speak for what runs on that host.
+    # A newcomer must not replace an existing worker: it would speak for what runs on that host.
     if known is not None and not (known.revoked and token.name == newcomer.name == known.name):
         raise WorkerStateError(
-            f"worker {known.id} ({known.name}) has joined already; to give it a new credential, revoke it and let it join "
+            f"worker {known.id} ({known.name}) has already joined; to give it a new credential, revoke it and let it join "
             f"with a token of `firesteel worker token --name {known.name}`"
         )
     for other in workers.values():
@@ -272,13 +272,13 @@ def _joining_as(newcomer: WorkerRecord, token: JoinToken, workers: Mapping[str, 
 
 def _path(worker: str) -> str:
     if not is_worker_id(worker):
-        raise ValueError(f"'{worker}' is no id of a worker")
+        raise ValueError(f"'{worker}' is not a worker id")
     return f"{_WORKERS}/{worker}"
 
 
 def _token_path(token_id: str) -> str:
     if not _TOKEN_ID.fullmatch(token_id):
-        raise ValueError(f"'{token_id}' is no id of a join token")
+        raise ValueError(f"'{token_id}' is not the id of a join token")
     return f"{_TOKENS}/{token_id}"
 
 
@@ -297,5 +297,5 @@ def _read_all(stored: Mapping[str, Stored], kind: type[T]) -> dict[str, T]:
         try:
             found[path.rpartition("/")[2]] = _read(path, value.value, kind)
         except UnreadableRecordError as error:
-            logger.error("a worker or its token is not known any more: %s", error)
+            logger.error("skipping an unreadable worker or token: %s", error)
     return found

@@ -42,7 +42,7 @@ TABLE: tuple[Invariant, ...] = (
     Invariant("I5", "an end is final", "results in the store and as told, attempts after them", results.i5),
     Invariant(
         "I6",
-        "epochs grow, and nobody writes with an old one",
+        "epochs grow, and no node writes with an old one",
         "epochs in the store and as told; of wrapped nodes also each write",
         leadership.i6,
     ),

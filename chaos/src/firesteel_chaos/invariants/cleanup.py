@@ -78,7 +78,7 @@ def i15(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
                 yield Violation("I15", job.job, text, output.at)
         finished = [c for c in job.results() if c.value.get("status") == "FINISHED"]
         if job.load == "batch" and finished and not job.outputs and story.settled is not None:
-            yield Violation("I15", job.job, "is FINISHED, and nobody could read its output", finished[-1].answered)
+            yield Violation("I15", job.job, "is FINISHED, but its output could not be read", finished[-1].answered)
 
 
 def i21(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:

@@ -123,7 +123,7 @@ def i9(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
         if lost is not None and (event is None or event["ok"]):
             uncovered = _uncovered(story, lost, at, bounds)
             if uncovered > bounds.hiccup + 2 * story.lag(lost, at):
-                text = f"nobody answered for {at - lost:.1f} s, {uncovered:.1f} s of it without a fault to blame"
+                text = f"no node answered for {at - lost:.1f} s, {uncovered:.1f} s of it without a fault to blame"
                 yield Violation("I9", None, text, lost)
         if event is not None:
             lost = None if event["ok"] else lost if lost is not None else event.at

@@ -57,7 +57,7 @@ def i18(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
             for asked, at, value, node in told:
                 most = max((v for _, before, v, _ in told if before <= asked), default=0)
                 if value < most:
-                    text = f"node {node} told of {what} {value} after somebody had told of {most}"
+                    text = f"node {node} reported {what} {value} after another node had reported {most}"
                     yield Violation("I18", job.job, text, at)
 
 

@@ -1,7 +1,7 @@
-"""Credentials of workers and of those that join: `fst_worker.<id>.<secret>` and `fst_join.<id>.<secret>`.
+"""Credentials of workers and of joining ones: `fst_worker.<id>.<secret>` and `fst_join.<id>.<secret>`.
 
-They are in the cluster's store and not in a file of this node, so that every node knows them: a worker may ask any of them, and
-the leader of the next minute too.
+They are in the cluster's store and not in a file of this node, so that every node knows them: a worker may contact any node,
+and the next leader.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ JOIN_PREFIX = "fst_join."
 _WORKER = re.compile(r"fst_worker\.(w[0-9a-f]{16})\.([0-9a-f]{64})")
 _JOIN = re.compile(r"fst_join\.([0-9a-f]{16})\.([0-9a-f]{64})")
 _CHECK_EVERY = 1.0
-"""Seconds for which the records are taken to be as they were: a revoked credential may work for so long."""
+"""Seconds between two reads of the records: a revoked credential may work for so long."""
 _CHECK_FOR_UNKNOWN_EVERY = 0.1
-"""The same when an id is not known, or a secret is not right: one that has just joined should get in, and a flood of made-up
-ids must not become a flood of reads."""
+"""The same for an unknown id or a wrong secret: a worker that has just joined should be accepted, but a flood of invented ids
+must not become a flood of reads."""
 _JOINS_PER_SECOND = 20.0
-"""Join tokens of the whole world that are looked for in the store."""
+"""The rate limit on lookups of join tokens in the store, over all callers."""
 
 
 def worker_bearer(worker: str, secret: str) -> str:
@@ -48,7 +48,7 @@ def worker_principal(worker: str) -> Principal:
 
 
 def joining_token(principal: Principal) -> str:
-    """The id of the token that a JOINER came with."""
+    """The id of the token of a JOINER."""
     return principal.name.removeprefix(_JOINER)
 
 
@@ -56,7 +56,7 @@ _JOINER = "join-"
 
 
 class KnownWorkers(Protocol):
-    """A WorkerStore, of which only reading is needed."""
+    """The read methods of a WorkerStore."""
 
     async def list(self) -> dict[str, WorkerRecord]: ...
 
@@ -64,7 +64,7 @@ class KnownWorkers(Protocol):
 
 
 class WorkerCredentials:
-    """Knows workers by their records. For one event loop."""
+    """Authenticates workers by their records. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class WorkerCredentials:
 
     @staticmethod
     def means_worker(token: str) -> bool:
-        """Whether the token can only be of a worker or of one that joins."""
+        """Whether the token has the form of a worker's or joiner's token."""
         return token.startswith((WORKER_PREFIX, JOIN_PREFIX))
 
     async def authenticate(self, token: str) -> Principal | None:
-        """Whose it is; None for a token that is made up, revoked or expired.
+        """The principal of a token; None if it is unknown, revoked or expired.
 
         Raises AuthenticationUnavailableError while the store cannot be read.
         """
@@ -97,12 +97,12 @@ class WorkerCredentials:
             if found := _JOIN.fullmatch(token):
                 return await self._joiner(found[1], found[2])
         except StoreError as error:
-            logger.warning("workers cannot be told from others: %s", error)
+            logger.warning("workers cannot be authenticated: %s", error)
             raise AuthenticationUnavailableError(f"the records of workers cannot be read: {error}") from error
         return None
 
     async def is_revoked(self, worker: str) -> bool:
-        """Whether a worker for which a node vouches must not speak any more."""
+        """Whether the credential of a worker for which a node vouches was revoked."""
         try:
             record = (await self._records(_CHECK_EVERY)).get(worker)
         except StoreError as error:
@@ -118,11 +118,11 @@ class WorkerCredentials:
 
     async def _joiner(self, token_id: str, secret: str) -> Principal | None:
         if self._joins.take(None):
-            raise AuthenticationUnavailableError("too many join tokens are being tried")
+            raise AuthenticationUnavailableError("too many join tokens are being tried; try again later")
         try:
             token = await self._workers.token(token_id)
         except UnreadableRecordError as error:
-            logger.error("a join token is of no use: %s", error)
+            logger.error("a join token cannot be read: %s", error)
             return None
         if token is None or not token.opened_by(secret) or token.expires_at <= self._now():
             return None
