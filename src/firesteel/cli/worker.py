@@ -163,7 +163,7 @@ def _until_empty(client: ClusterClient, drained: WorkerSummary) -> WorkerSummary
     said = ""
     while drained.attempts:
         if not drained.draining:
-            raise WorkerStateError(f"worker {drained.name} does not drain any more; somebody has undrained it")
+            raise WorkerStateError(f"worker {drained.name} is no longer draining; it was undrained meanwhile")
         if (left := _left(drained)) != said:
             click.echo(f"{left} on {drained.name}", err=True)
             said = left

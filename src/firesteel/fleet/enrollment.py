@@ -55,10 +55,10 @@ class Enrollment:
         repeated. See WorkerStore.join for what it raises."""
         _check_name(name)
         if not is_worker_id(worker):
-            raise InvalidRequestError([Problem("is no id of a worker", "draw w and 16 hex digits", field="id")])
+            raise InvalidRequestError([Problem("is not a worker id", "use w and 16 random hex digits", field="id")])
         if not is_secret_digest(secret_sha256):
             fix = "send the SHA-256 of the secret as 64 hex digits"
-            raise InvalidRequestError([Problem("is no digest of a secret", fix, field="secret_sha256")])
+            raise InvalidRequestError([Problem("is not the digest of a secret", fix, field="secret_sha256")])
         newcomer = WorkerRecord(worker, name, secret_sha256, host[:253], joined_at=self._now())
         record = await self._store.join(token_id, newcomer, now=self._now(), epoch=self._epoch)
         logger.info("worker %s (%s) has joined", record.name, record.id)
