@@ -277,3 +277,5 @@ class CommitConflictError(FiresteelError):
 
 class SupersededError(CommitConflictError):
     """A later attempt of the job has taken over an output or a checkpoint, or the job has ended."""
+
+    firesteel_sink: str = ""

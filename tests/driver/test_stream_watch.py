@@ -98,3 +98,36 @@ def test_query_that_ends_by_itself_with_its_data_does_not_fail(tmp_path: Path) -
     query.stop()
     with contextlib.closing(EventLog(tmp_path / "events.jsonl")) as log:
         _Watch({"o": query}, log, StopSwitch(tmp_path / "stop"), poll=60.0).run()
+
+
+class Broken(Query):
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.active = False
+        self.error = RuntimeError(words)
+
+    def exception(self) -> Any:
+        return self.error
+
+
+def test_query_whose_batch_was_written_by_an_attempt_that_was_given_up_goes_on(tmp_path: Path) -> None:
+    """I27: it is not this attempt that fails."""
+    second = Query()
+    second.stop()
+    asked: list[str] = []
+
+    def again(name: str, error: Exception) -> Query | None:
+        asked.append(f"{name}: {error}")
+        return second
+
+    with contextlib.closing(EventLog(tmp_path / "events.jsonl")) as log:
+        _Watch({"o": Broken("Race")}, log, StopSwitch(tmp_path / "stop"), poll=0.01, again=again).run()
+    assert asked == ["o: Race"]
+    assert second.looks == 1
+
+
+def test_query_that_fails_for_any_other_reason_fails_its_attempt(tmp_path: Path) -> None:
+    with contextlib.closing(EventLog(tmp_path / "events.jsonl")) as log:
+        watch = _Watch({"o": Broken("no such file")}, log, StopSwitch(tmp_path / "stop"), poll=0.01)
+        with pytest.raises(RuntimeError, match="no such file"):
+            watch.run()

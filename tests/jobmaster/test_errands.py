@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ from tests.support.sleeper import sleeper
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.dispatcher.outputs import OutputCleaner
-from firesteel.errors import FiresteelError, SavepointError
+from firesteel.errors import FiresteelError, SavepointError, SupersededError
+from firesteel.fs.generations import current
 from firesteel.jobgraph.admission import digest_of
+from firesteel.jobgraph.model import SaveMode
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox import landlock
-from firesteel.sandbox.owners import below
+from firesteel.sandbox.owners import below, job_directory
 from firesteel.savepoint.manifest import MANIFEST, SavepointRequest
+from firesteel.sinks import StagedFileSink
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
@@ -330,6 +334,37 @@ def test_clean_up_after_a_job_removes_its_staging(tmp_path: Path, pool: DriverPo
         for _ in range(2):
             await cleaner.clear(*ended_job(scene.shared / "out", owner))
         assert not staging.exists()
+
+    scene.play(main)
+
+
+def test_clean_up_after_an_attempt_that_was_given_up_locks_it_out(tmp_path: Path, pool: DriverPool) -> None:
+    """I27: of a batch job by a note in its output, of a stream by taking its checkpoint over, whether that is kept or not."""
+    scene = Scene(tmp_path, pool)
+
+    async def main(leader: Leader) -> None:
+        cleaner = OutputCleaner(scene.configuration, leader.executor.errands)
+        submission, ended = ended_job(scene.shared / "out", "")
+        ended = replace(ended, given_up=1)
+        for _ in range(2):
+            await cleaner.clear(submission, ended)
+        assert [f.name for f in (scene.shared / "out" / "_firesteel").iterdir()] == [f"{JOB}-o.over"]
+        with pytest.raises(SupersededError, match="attempt 1 was given up and its job has ended"):
+            StagedFileSink(str(scene.shared / "out"), JOB, "o", mode=SaveMode.APPEND).begin(1)
+
+        rate = {"kind": "source", "name": "r", "format": "rate"}
+        sink = {"kind": "sink", "name": "o", "input": "r", "format": "parquet", "path": str(scene.shared / "s")}
+        stream = replace(submission, graph=graph_of(rate, sink, mode="streaming"))
+        place = Path(job_directory(scene.configuration.state.checkpoints_dir, "", JOB)) / "o"
+        for kept in (True, False):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if kept:
+                (place / "commits").mkdir(parents=True)
+                (place / "commits" / "0").write_text("v1")
+            for _ in range(2):
+                await cleaner.clear(stream, replace(ended, checkpoint=str(place.parent) if kept else ""))
+            assert place.is_file(), "nothing can be begun or continued there"
+            assert is_there(current(str(place)), "commits", "0") == kept
 
     scene.play(main)
 

@@ -606,3 +606,17 @@ def test_failure_rate_that_counts_more_than_is_remembered_gives_up_all_the_same(
     strategy = FailureRateRestart(max_failures=REMEMBERED + 10, interval="1 h", delay="1 s")
     found = decisions(strategy, [0.01] * (REMEMBERED + 12), bounded=True)
     assert found[-3:] == [1.0, None, None]
+
+
+@pytest.mark.parametrize("status", [S.FAILING, S.CANCELLING])
+def test_attempt_that_was_given_up_is_remembered_for_all_that_follows(status: JobStatus) -> None:
+    """I27: the next attempt and the clean-up lock it out; so does that of a later leader."""
+    unseen = AttemptResult(AttemptState.CANCELED, given_up=True)
+    pending = ExceptionEntry(LOST, NOW, 2) if status is S.FAILING else None
+    after, _ = step(state(status, pending=pending), Fenced(2, unseen), NOW)
+    assert after.given_up == 2
+    later = JobState.of_record(TWICE, 16, json.loads(json.dumps(after.record())))
+    assert later.given_up == 2
+    running = state(S.FAILING, pending=ExceptionEntry(LOST, NOW, 2), given_up=1)
+    seen, _ = step(running, Fenced(2, CANCELED), NOW)
+    assert seen.given_up == 1, "what came after it and was seen to end changes nothing"

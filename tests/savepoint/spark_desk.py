@@ -70,6 +70,20 @@ class Input:
         return sorted((len(ids), sum(ids)) for ids in rows)
 
 
+def rows_of_log(output: Path, up_to: int | None = None) -> list[dict[str, Any]]:
+    """What the log of a file sink says is there, as Spark reads it; up to a batch."""
+    log = output / "_spark_metadata"
+    entries = {int(p.name.partition(".")[0]): p for p in log.glob("*") if p.name.partition(".")[0].isdecimal()}
+    entries = {b: p for b, p in entries.items() if up_to is None or b <= up_to}
+    first = max((b for b, p in entries.items() if p.name.endswith(".compact")), default=0)
+    files = [
+        json.loads(line)["path"].removeprefix("file://")
+        for batch in sorted(b for b in entries if b >= first)
+        for line in entries[batch].read_text().splitlines()[1:]
+    ]
+    return [row for f in files for row in pq.read_table(f).to_pylist()]
+
+
 class Desk:
     def __init__(self, gateway: DispatcherGateway, root: Path) -> None:
         self.gateway = gateway
@@ -159,17 +173,7 @@ class Desk:
     # -- what came of it --------------------------------------------------------------------------------------------
 
     def rows(self, name: str, vertex: str, up_to: int | None = None) -> list[dict[str, Any]]:
-        """What the log of a sink says is there, as Spark reads it; up to a batch."""
-        log = self.root / name / vertex / "_spark_metadata"
-        entries = {int(p.name.partition(".")[0]): p for p in log.glob("*") if p.name.partition(".")[0].isdecimal()}
-        entries = {b: p for b, p in entries.items() if up_to is None or b <= up_to}
-        first = max((b for b, p in entries.items() if p.name.endswith(".compact")), default=0)
-        files = [
-            json.loads(line)["path"].removeprefix("file://")
-            for batch in sorted(b for b in entries if b >= first)
-            for line in entries[batch].read_text().splitlines()[1:]
-        ]
-        return [row for f in files for row in pq.read_table(f).to_pylist()]
+        return rows_of_log(self.root / name / vertex, up_to)
 
     def ids(self, name: str, up_to: int | None = None) -> list[int]:
         return sorted(r["id"] for r in self.rows(name, "ids", up_to))

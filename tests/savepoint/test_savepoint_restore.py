@@ -304,6 +304,16 @@ def test_live_writer_of_an_output_is_known(tmp_path: Path) -> None:
     assert writer.live_writer(out, JobID("ef" * 16)) is None
 
 
+def test_attempt_that_was_given_up_leaves_the_note_of_the_next_one(tmp_path: Path) -> None:
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    writer.claim(str(tmp_path), NEW)
+    note = json.loads((log / writer.NOTE).read_text())
+    (log / writer.NOTE).write_text(json.dumps({**note, "host": "elsewhere"}))
+    writer.release(str(tmp_path), NEW)
+    assert (log / writer.NOTE).exists()
+
+
 def test_writer_that_is_gone_is_none(tmp_path: Path) -> None:
     log = tmp_path / "_spark_metadata"
     log.mkdir()

@@ -203,6 +203,17 @@ def test_attempt_that_begins_after_a_later_one_is_refused_before_spark_works(wor
     assert not any("/attempt-1" in name for name in world.files())
 
 
+def test_attempt_whose_files_vanish_under_the_hands_of_spark_can_ask_why(world: World) -> None:
+    first = sink_of(world)
+    first.begin(1)
+    first.check(1)
+    sink_of(world, given_up=1).begin(2)
+    with pytest.raises(SupersededError, match="attempt 2 has taken over"):
+        first.check(1)
+    with pytest.raises(SupersededError, match="nothing was committed"):
+        first.check(1)
+
+
 def test_attempt_that_follows_one_that_was_seen_to_end_leaves_nothing_behind(world: World) -> None:
     first = sink_of(world)
     first.begin(1)

@@ -53,6 +53,7 @@ RESULT = JobResult(
     resumes="f" * 32,
     files=("k1", "k2"),
     kind="streaming",
+    given_up=1,
 )
 SUBMISSION = Submission(
     JOB,
@@ -119,7 +120,7 @@ RECORDED = {
         b'"traceback":"File \'a.py\'","exit_code":3},"submitted_at":1700000000.25,"started_at":1700000001.5,'
         b'"ended_at":1700000002.0,"attempts":2,"restarts":1,"digest":"sha256:ab","stopped":true,"note":"twice",'
         b'"owner":"ann","mode":"streaming","vertices":3,"checkpoint":"/data/c",'
-        b'"resumes":"ffffffffffffffffffffffffffffffff","files":["k1","k2"],"kind":"streaming"}'
+        b'"resumes":"ffffffffffffffffffffffffffffffff","files":["k1","k2"],"kind":"streaming","given_up":1}'
     ),
     f"graphs/{JOB}": (
         b'{"v":1,"job_id":"0123456789abcdef0123456789abcdef","submitted_at":1700000000.25,"digest":"sha256:ab",'
@@ -213,7 +214,7 @@ def test_records_of_the_store_are_written() -> None:
 
 def test_results_of_0_1_are_read() -> None:
     recorded = json.loads(RECORDED[f"results/{JOB}"])
-    for field in ("owner", "mode", "vertices", "checkpoint", "resumes", "files", "kind"):
+    for field in ("owner", "mode", "vertices", "checkpoint", "resumes", "files", "kind", "given_up"):
         del recorded[field]
     result = from_json(recorded, JobResult)
     assert (result.owner, result.mode, result.vertices, result.checkpoint, result.files) == ("", "batch", 0, "", ())

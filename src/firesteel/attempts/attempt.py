@@ -145,6 +145,8 @@ class AttemptResult:
     """Whether a stream ended after its current batch because it was asked to."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last committed batch per sink of a stream that ended by itself or was stopped; -1 when it had none."""
+    given_up: bool = False
+    """Nobody has seen its end: its host is lost, or out of reach. It may wake up (see `AttemptSpec.given_up`)."""
     note: str = ""
     """Why the control plane wrote this instead of the driver, where that needs saying."""
 
@@ -156,6 +158,7 @@ class AttemptResult:
             "rows": dict(self.rows),
             "stopped": self.stopped,
             "batches": dict(self.batches),
+            "given_up": self.given_up,
             "note": self.note,
         }
 
@@ -169,6 +172,7 @@ class AttemptResult:
             data.get("rows", {}),
             data.get("stopped", False),
             data.get("batches", {}),
+            data.get("given_up", False),
             data.get("note", ""),
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from firesteel.attempts.attempt import AttemptSpec
+from firesteel.errors import SupersededError
+from firesteel.fs import generations
 from firesteel.fs.store import FileStore, locate, open_store
 from firesteel.jobgraph.model import Sink
 
@@ -25,8 +27,33 @@ def location_of(sink: Sink, checkpoints: str) -> str:
 
 
 def checkpoint_location(sink: Sink, spec: AttemptSpec) -> str:
-    """Where a sink's query keeps its progress; the same for every attempt of a job."""
+    """Where a sink's query keeps its progress; the same for every attempt of a job. See `generations.current`."""
     return location_of(sink, spec.checkpoints)
+
+
+def take_over(spec: AttemptSpec) -> dict[str, str]:
+    """See to it that no attempt that was given up writes to the checkpoints any more. Returns where they are for this
+    attempt, by sink: when it is given up itself, it must not follow them to where the next one has put them.
+
+    Raises:
+        SupersededError: this attempt was given up itself.
+    """
+    attempt = spec.attempt
+    return {
+        sink.name: generations.take(checkpoint_location(sink, spec), attempt.job_id, attempt.number, spec.given_up)
+        for sink in spec.graph.sinks
+    }
+
+
+def taken_by(spec: AttemptSpec) -> SupersededError | None:
+    """The error of an attempt that was given up; None when no other has taken over."""
+    for sink in spec.graph.sinks:
+        place = checkpoint_location(sink, spec)
+        found = generations.at(place)
+        later = found.later_than(spec.attempt.job_id, spec.attempt.number) if found is not None else None
+        if later is not None:
+            return generations.superseded(spec.attempt.number, later, place)
+    return None
 
 
 def batches(sink: Sink, spec: AttemptSpec) -> Batches:
@@ -41,7 +68,7 @@ def batches_at(checkpoint: str, sink: str) -> Batches:
         InvalidPipelineError: it lies on a file system that only Spark can look into.
         EnvironmentNotReadyError: the client of that file system is not installed.
     """
-    location = locate(checkpoint, sink, {})
+    location = locate(generations.current(checkpoint), sink, {})
     store = open_store(location)
     # The commits first: a batch that ends in between is then seen as begun, never as committed but not begun.
     committed = _newest(store, f"{location.root}/commits")

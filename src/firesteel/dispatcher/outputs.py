@@ -37,6 +37,7 @@ class OutputCleaner:
         args = {
             "job_id": submission.job_id,
             "graph": graph.model_dump(mode="json", by_alias=True, exclude_none=True),
+            "given_up": result.given_up,
             "finished": result.status is JobStatus.FINISHED,
             "removed": "" if kept or not streams else job_directory(self._checkpoints, owner, submission.job_id),
             "retained": kept,

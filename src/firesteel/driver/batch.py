@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from firesteel.attempts.attempt import AttemptSpec, EventLog
 from firesteel.driver import artifacts, foreign_files
 from firesteel.driver.cancel import CancelSwitch
-from firesteel.errors import OutputError
+from firesteel.errors import OutputError, SupersededError
 from firesteel.jobgraph.formats import BatchCommit, lookup
 from firesteel.jobgraph.model import Mode, Overwrite, SaveMode, Sink
 from firesteel.jobgraph.modes import PARTITION_OVERWRITE, save_mode
@@ -42,7 +42,10 @@ def run(
             command = _command(sink, spec, files, session, compiled.frames[sink.name])
             result = session.execute(command, spec.ids.operation_id(sink.name), partial(_progress, log, sink.name))
         except Exception as error:
-            error.firesteel_sink = sink.name  # type: ignore[attr-defined]
+            late = _superseded(files, number)
+            (late or error).firesteel_sink = sink.name  # type: ignore[attr-defined]
+            if late is not None:
+                raise late from error
             raise
         rows |= {name: int(values[ROWS]) for name, values in result.observed.items() if values.get(ROWS) is not None}
         log.emit("sink", vertex=sink.name, state="written")
@@ -63,6 +66,18 @@ def opened(sink: Sink, work: Callable[[], T]) -> T:
         return foreign_files.call(work)
     except OSError as error:
         raise OutputError(sink.name, sink.path or "", error) from error
+
+
+def _superseded(files: StagedFileSink | None, attempt: int) -> SupersededError | None:
+    """Whether Spark has failed because the files of an attempt that was given up were removed under its hands."""
+    try:
+        if files is not None:
+            foreign_files.call(partial(files.check, attempt))
+    except SupersededError as error:
+        return error
+    except Exception:
+        return None  # what Spark says is the reason, then
+    return None
 
 
 _STATES = {Begin.ALREADY_COMMITTED: "already-committed", Begin.IGNORED: "ignored"}

@@ -6,6 +6,7 @@ errand's time is over, even if the node is gone by then.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -19,19 +20,21 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.attempts.attempt import AttemptDirectory
-from firesteel.attempts.checkpoints import batches_at
+from firesteel.attempts.checkpoints import batches_at, location_of
 from firesteel.attempts.lifecycle import is_called_off
 from firesteel.driver import foreign_files
-from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError, SupersededError
+from firesteel.fs.generations import take
 from firesteel.fs.urls import open_url
-from firesteel.jobgraph.model import JobGraph
+from firesteel.jobgraph.model import JobGraph, Mode
 from firesteel.processes import ProcessIdentity
 from firesteel.sandbox.users import OsUser, become
 from firesteel.savepoint.dispose import dispose
 from firesteel.savepoint.files import Place
 from firesteel.savepoint.manifest import SavepointRequest
 from firesteel.savepoint.retained import retain
-from firesteel.savepoint.take import abandon, find, prepare, take
+from firesteel.savepoint.take import abandon, find, prepare
+from firesteel.savepoint.take import take as take_savepoint
 from firesteel.sinks.graph import clear
 
 CHECKPOINT_POLL_SECONDS = 0.2
@@ -71,7 +74,7 @@ def _prepare(args: Mapping[str, Any]) -> None:
 
 def _take(args: Mapping[str, Any]) -> dict[str, int]:
     alive = (lambda: not _is_over(args)) if args["attempt"] else None
-    return take(args["location"], alive=alive).batches
+    return take_savepoint(args["location"], alive=alive).batches
 
 
 def _is_over(args: Mapping[str, Any]) -> bool:
@@ -113,14 +116,20 @@ def _clean_up(args: Mapping[str, Any]) -> str:
     graph = JobGraph.model_validate(args["graph"])
     left = [
         f"'{sink}': {error}"
-        for sink, error in clear(graph, args["job_id"], finished=args["finished"], given_up=args.get("given_up", 0))
+        for sink, error in clear(graph, args["job_id"], finished=args["finished"], given_up=args["given_up"])
         # Where its owner may not write, no attempt has left anything.
         if not (args["confined"] and isinstance(error, PermissionError))
     ]
     if left:
         raise FiresteelError(f"staging of job {args['job_id']} could not be removed: sink {'; sink '.join(left)}")
+    given_up = args["given_up"]
     if args["removed"]:
         remove_tree(args["removed"])
+    if given_up and graph.mode is Mode.STREAMING:
+        # Its query may wake up, and must neither go on in what is kept nor begin anew where nothing is left.
+        for sink in graph.sinks:
+            with contextlib.suppress(SupersededError):  # a later attempt has done so
+                take(location_of(sink, args["retained"] or args["removed"]), args["job_id"], given_up + 1, given_up)
     if args["retained"]:
         try:
             retain(args["retained"], SavepointRequest.from_bytes(args["request"].encode(), args["retained"]))

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,15 @@ from firesteel.driver import artifacts, stream_facts
 from firesteel.driver.cancel import Cancelled, CancelSwitch
 from firesteel.driver.stop import StopSwitch
 from firesteel.durations import seconds
-from firesteel.errors import EnvironmentNotReadyError, InvalidPipelineError, Problem, QueryStoppedError
+from firesteel.errors import (
+    EnvironmentNotReadyError,
+    FiresteelError,
+    InvalidPipelineError,
+    Problem,
+    QueryStoppedError,
+    SupersededError,
+)
+from firesteel.fs import generations
 from firesteel.fs.store import locate, open_store
 from firesteel.jobgraph.model import AVAILABLE_NOW, JobGraph, Sink, spark_interval
 from firesteel.jobgraph.state_shape import shape_of
@@ -34,6 +42,10 @@ POLL_SECONDS = 0.25
 LONGEST_POLL_SECONDS = 2.0
 DEFAULT_TRIGGER = "0 seconds"
 """As fast as batches finish, which is Spark's own default."""
+RACE = "Race while writing batch"
+"""Spark's words for a batch that is in the log of a file sink already. An attempt that was given up may have finished the one
+batch whose plan it had written before its checkpoint was taken over. It is the batch that we have planned, too: with the
+same rows, as the plan is in the checkpoint. Started again, the query finds it written, and goes on after it."""
 STOP_POLL_SECONDS = 0.05
 STOP_SECONDS = 60.0
 """How long a stop waits for the current batch of a query. One that takes longer is interrupted: what it has read is in
@@ -58,34 +70,76 @@ def run(
     """Start a query per sink and return when all have ended; one that fails ends the others."""
     queries: dict[str, Any] = {}
     try:
+        places = checkpoints.take_over(spec)
+        _tell_unfenced(spec, log)
         refuse_live_outputs(spec)
-        restored = restore(spec, log, compiled)
+        restored = restore(spec, log, compiled, places)
         log.emit("phase", phase="running")
-        refuse_foreign_outputs(spec)
+        refuse_foreign_outputs(spec, places)
         stream_facts.tell_origins(spec, log, restored=restored)
         stream_facts.tell_state_store(session.spark, log)
         for sink in spec.graph.sinks:
             # A query that was started but not yet noted would be left running by a cancel in between.
             with cancel.shielded():
-                query = _start(sink, spec, compiled.frames[sink.name], session.spark)
+                query = _start(sink, spec, compiled.frames[sink.name], session.spark, places[sink.name])
                 queries[sink.name] = query
             if (output := _file_output(sink)) is not None:
                 writer.claim(output, spec.attempt.job_id)
             log.emit("query", vertex=sink.name, query_id=str(query.id), run_id=str(query.runId))
         endless = {s.name for s in spec.graph.sinks if _trigger_of(s, spec.graph) != AVAILABLE_NOW}
-        watch = _Watch(queries, log, stop, poll=poll_seconds(spec.graph), endless=endless, graph=spec.graph)
+        repeated: set[str] = set()
+
+        def again(name: str, error: Exception) -> Any:
+            if not spec.given_up or name in repeated or RACE not in str(error):
+                return None
+            repeated.add(name)
+            log.emit(
+                "note", text=f"sink '{name}': the last batch of attempt {spec.given_up} was written by it after all"
+            )
+            with cancel.shielded():
+                sink = spec.graph.by_name[name]
+                assert isinstance(sink, Sink)
+                queries[name] = _start(sink, spec, compiled.frames[name], session.spark, places[name])
+            return queries[name]
+
+        watch = _Watch(
+            queries, log, stop, poll=poll_seconds(spec.graph), endless=endless, graph=spec.graph, again=again
+        )
         watch.run()
-    except BaseException:
-        # Whatever it was is raised again below. A query that cannot be stopped here ends with the session, which the leader
-        # releases before anything follows.
+    except BaseException as error:
+        # Whatever it was is raised again below, or what it means for an attempt that was given up. A query that cannot be
+        # stopped here ends with the session, which the leader releases before anything follows.
         with contextlib.suppress(Cancelled):
             for query in queries.values():
                 with contextlib.suppress(Exception):
                     query.stop()
             _release_outputs(spec)
+        if isinstance(error, Exception):
+            _tell_superseded(spec, error)
         raise
     _release_outputs(spec)
     return StreamEnd(watch.stopping, {s.name: _last_batch(s, spec, watch.committed) for s in spec.graph.sinks})
+
+
+def _tell_unfenced(spec: AttemptSpec, log: EventLog) -> None:
+    for sink in spec.graph.sinks if spec.given_up else ():
+        place = checkpoint_location(sink, spec)
+        if generations.at(place) is None:
+            text = (
+                f"sink '{sink.name}': attempt {spec.given_up} was given up, and cannot be kept from writing to {place}, as "
+                "directories cannot be renamed there; make sure that its processes have ended"
+            )
+            log.emit("note", text=text)
+
+
+def _tell_superseded(spec: AttemptSpec, error: Exception) -> None:
+    """A query whose checkpoint was taken over fails in many ways, none of which says so."""
+    taken: SupersededError | None = None
+    with contextlib.suppress(OSError, FiresteelError):
+        taken = checkpoints.taken_by(spec)
+    if taken is not None and not isinstance(error, SupersededError):
+        taken.firesteel_sink = getattr(error, "firesteel_sink", "")
+        raise taken from error
 
 
 def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> int:
@@ -97,8 +151,10 @@ def _last_batch(sink: Sink, spec: AttemptSpec, committed: Mapping[str, int]) -> 
         return committed.get(sink.name, checkpoints.NONE)
 
 
-def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph) -> bool:
+def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph, places: Mapping[str, str]) -> bool:
     """Make the checkpoints of a job that starts from a savepoint; False when an earlier attempt has done so.
+
+    `places`: where each sink has its checkpoint.
 
     Raises:
         InvalidPipelineError: there is no savepoint, or it does not fit the job.
@@ -107,7 +163,7 @@ def restore(spec: AttemptSpec, log: EventLog, compiled: CompiledGraph) -> bool:
     if wanted is None:
         return False
     log.emit("phase", phase="restoring")
-    sinks = {s.name: SinkPlaces.of(s, checkpoint_location(s, spec)) for s in spec.graph.sinks}
+    sinks = {s.name: SinkPlaces.of(s, places[s.name]) for s in spec.graph.sinks}
     restored = restore_savepoint(
         wanted.path,
         spec.attempt.job_id,
@@ -161,7 +217,7 @@ def refuse_live_outputs(spec: AttemptSpec) -> None:
         raise InvalidPipelineError(problems)
 
 
-def refuse_foreign_outputs(spec: AttemptSpec) -> None:
+def refuse_foreign_outputs(spec: AttemptSpec, places: Mapping[str, str]) -> None:
     """A new query on the output of another one would lose rows without a word: Spark's file sink skips batches whose
     number is in its log already, and both queries count from 0."""
     problems = [
@@ -174,7 +230,7 @@ def refuse_foreign_outputs(spec: AttemptSpec) -> None:
         for sink in spec.graph.sinks
         if _file_output(sink) is not None
         and _exists(f"{sink.path}/_spark_metadata", sink)
-        and not _exists(f"{checkpoint_location(sink, spec)}/metadata", sink)
+        and not _exists(f"{places[sink.name]}/metadata", sink)
     ]
     if problems:
         raise InvalidPipelineError(problems)
@@ -188,9 +244,9 @@ def _exists(path: str, sink: Sink) -> bool:
         return False  # a file system that only Spark can look into
 
 
-def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any) -> Any:
+def _start(sink: Sink, spec: AttemptSpec, frame: Any, spark: Any, checkpoint: str) -> Any:
     writer = frame.writeStream.queryName(sink.name).options(**sink.options)
-    writer = writer.option("checkpointLocation", checkpoint_location(sink, spec))
+    writer = writer.option("checkpointLocation", checkpoint)
     if sink.output_mode:
         writer = writer.outputMode(sink.output_mode.value)
     writer = writer.trigger(**trigger(sink, spec.graph))
@@ -236,8 +292,14 @@ class _Watch:
         poll: float,
         endless: Collection[str] = (),
         graph: JobGraph | None = None,
+        again: Callable[[str, Exception], Any] = lambda name, error: None,
     ) -> None:
-        """`endless`: sinks whose queries do not end by themselves."""
+        """
+        Args:
+            endless: sinks whose queries do not end by themselves.
+            again: starts the query of a sink that has failed once more, where that helps; None where it does not.
+        """
+        self._again = again
         self._open = dict(queries)
         self._endless = endless
         self._graph = graph
@@ -289,6 +351,9 @@ class _Watch:
     def _ended(self, name: str, query: Any) -> None:
         error = query.exception()
         if error is not None:
+            if not self.stopping and (query := self._again(name, error)) is not None:
+                self._open[name] = query
+                return
             error.firesteel_sink = name
             raise error
         if name in self._endless and not self.stopping:

@@ -21,6 +21,8 @@ _RENAME_TRIES = 5
 class LocalStore:
     """FileStore of plain absolute paths. Plain `os` calls: fsspec costs more per file than the rename itself."""
 
+    renames_directories = True
+
     def kind(self, path: str) -> PathKind | None:
         try:
             return PathKind.DIRECTORY if stat.S_ISDIR(os.stat(path).st_mode) else PathKind.FILE
@@ -154,6 +156,16 @@ class LocalStore:
                 # The source is there, so the directory is not: an overwrite by another job removed it while empty.
                 self._sync(self._make_directory(os.path.dirname(move.target)))
         raise FileNotFoundError(errno.ENOENT, "its directory keeps being removed", move.target)
+
+    def rename_directory(self, source: str, target: str) -> bool:
+        # With the slash, a file that was put there a moment ago is not renamed; a link to a directory has none.
+        named = source if os.path.islink(source) else f"{source}/"
+        try:
+            os.rename(named, target)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        self._sync({os.path.dirname(source), os.path.dirname(target)})
+        return True
 
     def remove(self, paths: Iterable[str]) -> None:
         changed = set()

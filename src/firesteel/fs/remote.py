@@ -7,6 +7,7 @@ well contain `[` or `*`.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +47,10 @@ class FsspecStore:
         self._refuses_rmdir = refuses_rmdir
         self._slow_copy = slow_copy
         self._workers = workers
+
+    @property
+    def renames_directories(self) -> bool:
+        return self._renames
 
     def _map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         if len(items) < 2 or self._workers < 2:
@@ -184,6 +189,13 @@ class FsspecStore:
                     f"the copy of {move.source} to {move.target} is not complete; it will be retried later"
                 )
             time.sleep(0.2)
+
+    def rename_directory(self, source: str, target: str) -> bool:
+        if self.kind(source) is not PathKind.DIRECTORY:
+            return False
+        with contextlib.suppress(OSError, RuntimeError):  # each client has its own word for it; what is there decides
+            self._fs.mv(source, target)
+        return self.kind(target) is PathKind.DIRECTORY and self.kind(source) is not PathKind.DIRECTORY
 
     def remove(self, paths: Iterable[str]) -> None:
         self._map(self._remove, list(paths))

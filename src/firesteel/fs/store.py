@@ -29,6 +29,10 @@ class Move(NamedTuple):
 class FileStore(Protocol):
     """Synchronous file operations. Each one is durable when it returns; none of the batch ones is atomic as a whole."""
 
+    @property
+    def renames_directories(self) -> bool:
+        """Whether a directory can be renamed in one step."""
+
     def kind(self, path: str) -> PathKind | None:
         """The kind of the entry at `path`; None when there is none."""
 
@@ -62,6 +66,9 @@ class FileStore(Protocol):
         Raises:
             CommitConflictError: source and target are both missing.
         """
+
+    def rename_directory(self, source: str, target: str) -> bool:
+        """Rename a directory in one step; `target` does not exist. False when there is no directory at `source`."""
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files; a missing one is fine."""

@@ -70,7 +70,8 @@ class AttemptExecutor(Protocol):
 
     async def fence(self, attempt: AttemptId, *, guard: Guard, unreachable: bool = False) -> AttemptResult:
         """Make sure that the attempt does nothing any more, now or later: end its driver, release its Spark session, spend
-        its id. Returns its result, which is final: the one it had reached by itself, else CANCELED.
+        its id. Returns its result, which is final: the one it had reached by itself, else CANCELED. `given_up` in it says
+        that nobody could make sure, and that the attempt counts as ended all the same.
 
         Raises EngineLostError when the engine does not answer, so that its session may still run there; not with
         `unreachable`, by which the caller says that it will never be reached again.

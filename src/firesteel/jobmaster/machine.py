@@ -54,6 +54,8 @@ class JobState:
     """The address of its engine."""
     started_at: float = 0.0
     """When `attempt` was placed."""
+    given_up: int = 0
+    """The last attempt whose end nobody has seen; 0 when there is none. What follows it takes its outputs over from it."""
     past: Past = NO_PAST
     """The attempts before it, and `attempt` itself once it has failed and is over."""
     failures: RestartHistory = NO_FAILURES
@@ -95,6 +97,7 @@ class JobState:
             "host": self.host,
             "endpoint": self.endpoint,
             "started_at": self.started_at,
+            "given_up": self.given_up,
             "past": self.past.to_json(),
             "failures": {"times": list(self.failures.failures), "earlier": self.failures.earlier},
             "restart_at": self.restart_at,
@@ -119,6 +122,7 @@ class JobState:
             host=data.get("host", ""),
             endpoint=data.get("endpoint", ""),
             started_at=data.get("started_at", 0.0),
+            given_up=data.get("given_up", 0),
             past=Past.from_json(data["past"]) if "past" in data else NO_PAST,
             failures=RestartHistory(tuple(data["failures"]["times"]), data["failures"]["earlier"]),
             restart_at=data["restart_at"],
@@ -525,6 +529,8 @@ def _fenced(state: JobState, event: Fenced, now: float) -> Step:
     if event.attempt != state.attempt or state.status not in (JobStatus.FAILING, JobStatus.CANCELLING):
         return state, ()
     finished = event.result.state is AttemptState.FINISHED
+    if event.result.given_up:
+        state = replace(state, given_up=state.attempt)
     if state.status is JobStatus.CANCELLING:
         state = replace(state, stopped=event.result.stopped)
         return _finish(state, JobStatus.FINISHED if finished else JobStatus.CANCELED, None, now)

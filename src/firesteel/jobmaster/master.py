@@ -323,7 +323,12 @@ class JobMaster:
         self._services.guard()
         submission = self.submission
         deployment = Deployment(
-            self._attempt(number), submission.graph, engine, owner=submission.owner, restricted=submission.restricted
+            self._attempt(number),
+            submission.graph,
+            engine,
+            owner=submission.owner,
+            restricted=submission.restricted,
+            given_up=self.state.given_up,
         )
         try:
             await self._services.executor.start(deployment)

@@ -229,6 +229,7 @@ class JobManagerRunner:
             kind=self.submission.graph.job_kind,
             vertices=len(self.submission.graph.vertices),
             resumes=self.submission.resumes,
+            given_up=state.given_up,
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from firesteel.errors import InvalidPipelineError, SavepointError
+from firesteel.fs import generations
 from firesteel.fs.store import FileLocation, FileStore, locate, open_store
 from firesteel.fs.urls import file_system
 from firesteel.savepoint.manifest import SavedFile
@@ -37,6 +38,11 @@ class Place:
             why = "only Spark can read that file system" if "://" in path else "it is not absolute"
             raise SavepointError(f"{what} '{path}' cannot be used: {why}") from error
         return Place(location, open_store(location))
+
+    @staticmethod
+    def of_checkpoint(path: str, sink: str) -> Place:
+        """Open the checkpoint of a sink, wherever it is now. Raises SavepointError when it cannot be read from here."""
+        return Place.at(generations.current(path), f"the checkpoint of sink '{sink}'")
 
     def below(self, name: str) -> Place:
         root = self.path(name)

@@ -61,7 +61,7 @@ def saved(location: str, manifest: Manifest) -> dict[str, SavedState | None]:
 def _kept(request: SavepointRequest) -> dict[str, SavedState | None]:
     states: dict[str, SavedState | None] = {}
     for name, places in request.sinks.items():
-        place = Place.at(places.checkpoint, f"the checkpoint of sink '{name}'")
+        place = Place.of_checkpoint(places.checkpoint, name)
         batch = selection.newest(place.names("commits"))
         states[name] = None if batch == NONE else saved_state(place.files(), batch, place.read)
     return states

@@ -12,7 +12,14 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from firesteel.errors import FiresteelError, InvalidPipelineError, NoSavepointError, Problem, SavepointError
+from firesteel.errors import (
+    FiresteelError,
+    InvalidPipelineError,
+    NoSavepointError,
+    Problem,
+    SavepointError,
+    SupersededError,
+)
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobgraph.state_sql import KeptState
 from firesteel.savepoint import outputs
@@ -139,7 +146,7 @@ class _Target:
 
     def goes_on_in_place(self, saved: SavedSink) -> bool:
         """Whether the sink has the checkpoint of the saved one, because it sets it itself: then it continues there."""
-        return self._checkpoint.same(Place.at(saved.places.checkpoint, f"the checkpoint of sink '{self.name}'"))
+        return self._checkpoint.same(Place.of_checkpoint(saved.places.checkpoint, self.name))
 
     def mark(self, state: str, location: str) -> None:
         data = {"state": state, "job_id": self._job_id, "savepoint": location}
@@ -178,6 +185,8 @@ class _Target:
         if "metadata" in files:
             self._checkpoint.write("metadata", self._metadata(source.read("metadata") or b"{}"))
         note = ""
+        if mark_of(self._checkpoint, self._job_id) != COPYING:
+            raise SupersededError(f"{self._places.checkpoint} was taken over by a later attempt")
         if self._places.path is not None:
             note = outputs.restore(self._places.path, self._job_id, saved, data)
         self.mark(DONE, location)

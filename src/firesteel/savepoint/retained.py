@@ -90,7 +90,7 @@ def _restored_from(request: SavepointRequest) -> str | None:
 
 def _was_restored(request: SavepointRequest) -> bool:
     """Whether the job has started from its savepoint: no query starts before all of its checkpoints are made."""
-    places = [Place.at(s.checkpoint, "the checkpoint") for s in request.sinks.values()]
+    places = [Place.of_checkpoint(s.checkpoint, name) for name, s in request.sinks.items()]
     return all(mark_of(p, request.job_id) == DONE for p in places)
 
 

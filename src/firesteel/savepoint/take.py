@@ -221,7 +221,7 @@ class _Writer:
             )
 
     def _sink(self, name: str, places: SinkPlaces) -> SavedSink:
-        source = Place.at(places.checkpoint, f"the checkpoint of sink '{name}'")
+        source = Place.of_checkpoint(places.checkpoint, name)
         output = Place.at(places.path, f"the output of sink '{name}'") if places.path else None
         target = self._place.below(f"{self._name}/{name}")
         if _being_made(source):

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+from typing import Any
 
 from firesteel.errors import FiresteelError
 from firesteel.processes import ProcessIdentity
@@ -34,8 +35,7 @@ def live_writer(path: str, job_id: JobID) -> JobID | None:
 
 def claim(path: str, job_id: JobID) -> None:
     """Record that this process writes to `path`, where Spark has begun to write."""
-    me = ProcessIdentity.of(os.getpid())
-    note = {"job_id": job_id, "host": socket.gethostname(), "pid": me and me.pid, "started": me and me.started}
+    note = _mine(job_id)
     with contextlib.suppress(OSError, FiresteelError):
         log = _log(path)
         # A path of the engine's own disk is not for us to make here.
@@ -44,12 +44,17 @@ def claim(path: str, job_id: JobID) -> None:
 
 
 def release(path: str, job_id: JobID) -> None:
-    """Take the note back, if it is this job's."""
+    """Take the note back, if it is this process's: another attempt of the job may have taken over."""
     with contextlib.suppress(OSError, FiresteelError, ValueError, KeyError, TypeError):
         log = _log(path)
         raw = log.read(NOTE)
-        if raw and json.loads(raw)["job_id"] == job_id:
+        if raw and json.loads(raw) == _mine(job_id):
             log.remove(NOTE)
+
+
+def _mine(job_id: JobID) -> dict[str, Any]:
+    me = ProcessIdentity.of(os.getpid())
+    return {"job_id": job_id, "host": socket.gethostname(), "pid": me and me.pid, "started": me and me.started}
 
 
 def _log(path: str) -> Place:

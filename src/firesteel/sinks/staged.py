@@ -120,12 +120,7 @@ class StagedFileSink:
         settled = self._settle(attempt)
         if settled is not None:
             return settled
-        if not self._log.has_begun(attempt):
-            self._log.discard(attempt)
-            raise SupersededError(
-                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and was cleaned up: "
-                f"nothing was committed — call begin({attempt}) before Spark writes"
-            )
+        self._check_begun(attempt)
         record = self._plan(attempt)
         self._log.check_claim(attempt)
         # An attempt that stops here, and wakes up when a later one has begun, may still decide first: then the later one
@@ -135,6 +130,19 @@ class StagedFileSink:
             # The job was committed and cleaned up by others while we planned; our record came after the end.
             self._log.withdraw()
         return self._finish(decided, attempt)
+
+    def check(self, attempt: int) -> None:
+        """Raise SupersededError when `attempt` has begun and may no longer commit, which may be why Spark has failed."""
+        self._check_begun(attempt)
+        self._log.check_claim(attempt)
+
+    def _check_begun(self, attempt: int) -> None:
+        if not self._log.has_begun(attempt):
+            self._log.discard(attempt)
+            raise SupersededError(
+                f"attempt {attempt} of sink '{self._vertex}' was not begun, or its job has ended and was cleaned up: "
+                f"nothing was committed — call begin({attempt}) before Spark writes"
+            )
 
     def abandon(self) -> CommitSummary | None:
         """Abandon the sink. A commit that is decided is final: it is finished and returned, and `cleanup` is still due.

@@ -61,6 +61,8 @@ class JobResult:
     """Keys of the uploads that a job which resumes this one needs."""
     kind: str = ""
     """What users call the job: its mode, or `script` or `interactive`; empty in records of earlier versions."""
+    given_up: int = 0
+    """The last attempt whose end nobody has seen; 0 when there is none. The clean-up locks it out."""
 
     def __post_init__(self) -> None:
         if not self.status.terminal:
