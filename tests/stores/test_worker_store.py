@@ -122,6 +122,23 @@ def test_changes_of_two_at_a_time_both_count() -> None:
     asyncio.run(run())
 
 
+def test_a_worker_that_registers_is_noted_and_what_others_wrote_meanwhile_is_kept() -> None:
+    """S47: a registration that was on its way does not undo a revocation."""
+
+    async def run() -> None:
+        raw = FaultyStore()
+        store = WorkerStore(raw)
+        noted = await store.note(newcomer(), lambda r: dataclasses.replace(r, host="here"), epoch=EPOCH)
+        assert noted == dataclasses.replace(newcomer(), host="here") == await store.get(newcomer().id)
+        await asyncio.gather(
+            store.note(newcomer(), lambda r: dataclasses.replace(r, host="there"), epoch=EPOCH),
+            WorkerStore(raw).change(newcomer().id, lambda r: dataclasses.replace(r, revoked=True), epoch=EPOCH),
+        )
+        assert await store.get(newcomer().id) == dataclasses.replace(newcomer(), host="there", revoked=True)
+
+    asyncio.run(run())
+
+
 def test_one_bad_record_hides_no_other() -> None:
     """F21"""
 

@@ -142,10 +142,10 @@ def token(client: ClusterClient, name: str, lifetime: float, as_json: bool) -> i
 @json_option
 @_asking
 def drain(client: ClusterClient, name: str, wait: bool, as_json: bool) -> int:
-    """Let worker NAME get no new jobs; what runs there goes elsewhere or ends.
+    """Let worker NAME get no new jobs; what runs there runs to its end.
 
-    Streams are stopped with a savepoint and resumed on another worker, batch jobs run to their end. An interrupted
-    --wait changes nothing: the worker keeps draining.
+    Batch jobs end by themselves. Stop a stream with `firesteel stop JOB`, and continue it on another worker with
+    `firesteel resume JOB`. An interrupted --wait changes nothing: the worker keeps draining.
     """
     drained = client.drain_worker(name)
     if wait:

@@ -306,7 +306,7 @@ class AsyncClusterClient:
         return Answer(await self._caller.json(request), "the answer to a join").text("name")
 
     async def drain_worker(self, worker: str) -> WorkerSummary:
-        """Let a worker get no new jobs; what runs there goes elsewhere or ends. For admins."""
+        """Let a worker get no new jobs; what runs there runs to its end. For admins."""
         return WorkerSummary.of(await self._caller.json(_of_worker("POST", worker, "/drain")))
 
     async def undrain_worker(self, worker: str) -> WorkerSummary:

@@ -23,7 +23,7 @@ from firesteel.errors import (
     WorkerNotFoundError,
     WorkerStateError,
 )
-from firesteel.ha.protocols import Epoch, StateStore, Stored
+from firesteel.ha.protocols import NEW, Epoch, StateStore, Stored
 from firesteel.records import from_json, to_json
 
 from .codec import UnreadableRecordError, decode, encode
@@ -154,17 +154,34 @@ class WorkerStore:
         self, worker: str, change: Callable[[WorkerRecord], WorkerRecord], *, epoch: Epoch
     ) -> WorkerRecord:
         """The record as `change` made it. `change` may be called several times. Raises WorkerNotFoundError."""
+        return await self._changed(worker, change, None, epoch)
+
+    async def note(
+        self, newcomer: WorkerRecord, change: Callable[[WorkerRecord], WorkerRecord], *, epoch: Epoch
+    ) -> WorkerRecord:
+        """The same for a worker that need not have joined, as one that is part of a node: `newcomer` is changed if there is no
+        record. What others have written in the meantime, such as that it is revoked, is kept."""
+        return await self._changed(newcomer.id, change, newcomer, epoch)
+
+    async def _changed(
+        self,
+        worker: str,
+        change: Callable[[WorkerRecord], WorkerRecord],
+        newcomer: WorkerRecord | None,
+        epoch: Epoch,
+    ) -> WorkerRecord:
         path = _path(worker)
         for _ in range(_TRIES):
             stored = await self._store.get(path)
-            if stored is None:
+            record = newcomer if stored is None else _read(path, stored.value, WorkerRecord)
+            if record is None:
                 raise WorkerNotFoundError(f"no worker {worker} has joined this cluster")
-            record = _read(path, stored.value, WorkerRecord)
             changed = change(record)
-            if changed == record:
+            if stored is not None and changed == record:
                 return record
+            expected = NEW if stored is None else stored.version
             try:
-                await self._store.put(path, encode(to_json(changed)), epoch=epoch, expected=stored.version)
+                await self._store.put(path, encode(to_json(changed)), epoch=epoch, expected=expected)
             except VersionConflictError:
                 continue
             return changed

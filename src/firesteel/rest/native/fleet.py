@@ -157,7 +157,7 @@ async def show_worker(context: Context, principal: CallerPrincipal, text: Worker
 
 @router.post("/workers/{worker}/drain", response_model=WorkerMessage, summary="Let a worker get no new jobs")
 async def drain(context: Context, principal: CallerPrincipal, text: WorkerParam) -> Response:
-    """For admins. What runs there goes elsewhere or ends; then the worker can be stopped."""
+    """For admins. What runs there runs to its end; then the host can be taken down."""
     require(principal, Role.ADMIN)
     fleet = context.gateway.fleet
     found = find_worker(fleet, text)
