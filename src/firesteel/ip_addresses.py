@@ -11,7 +11,7 @@ _REMEMBERED = 1024
 
 @lru_cache(_REMEMBERED)
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that `host` spells, if it is no name; an IPv4 address inside an IPv6 one counts as itself."""
+    """The address in `host`, if it is not a name; an IPv4 address inside an IPv6 one counts as itself."""
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 MOST_FILES = 2_000
 MOST_BYTES = 32 << 20
-"""What a script may find beside itself and have sent with it; whoever needs more names it."""
+"""Limits of the files that are found beside a script and sent with it; further files have to be named."""
 _NEVER = ("__pycache__", "node_modules")
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 """A zip file knows no earlier time. It is that of every member, so that touching a file changes nothing."""

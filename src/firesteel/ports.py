@@ -45,7 +45,7 @@ def quiet_range(kernel: tuple[int, int]) -> range:
 
 
 def unused_ports(count: int, hosts: Sequence[str] = (LOOPBACK,)) -> list[int]:
-    """So many ports in a row that nobody listens on at these addresses."""
+    """A number of consecutive ports that are free at these addresses."""
     among = quiet_range(kernel_range())
     for _ in range(_TRIES):
         first = random.choice(among[:-count])  # noqa: S311 - chance, not a secret

@@ -1,6 +1,6 @@
 """Frozen dataclasses as JSON and back, by their annotations: what is stored, or handed to another process.
 
-Reading is strict, as what is read may be damaged: text is no number, and a field without a default has to be there. Fields
+Reading is strict, as records may be damaged: text does not count as a number, and fields without a default are required. Fields
 that a newer Firesteel has added are left out.
 """
 

@@ -64,7 +64,7 @@ class CheckpointRetention(StrEnum):
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
 
     def keeps(self, status: JobStatus, *, stopped: bool) -> bool:
-        """Whether it is kept of a stream that ended as `status`. A stop always keeps it: whoever stops means to go on."""
+        """Whether the checkpoint of a stream that ended as `status` is kept. A stop always keeps it for a later resume."""
         if stopped or self is CheckpointRetention.RETAIN_ON_CANCELLATION:
             return True
         return self is CheckpointRetention.DELETE_ON_CANCELLATION and status is JobStatus.FAILED

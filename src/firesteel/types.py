@@ -1,8 +1,8 @@
 """Ids and small frozen values that every package shares.
 
-Ids of things that Firesteel makes on an engine are derived, never drawn: whoever knows the attempt and its secret, which is
-written down before anything is started, knows the Spark session and every operation in it, so a new leader can ask the engine
-about them without having been told.
+Ids of things that Firesteel makes on an engine are derived, never random. The attempt and its secret, which is stored before
+anything is started, determine the Spark session and every operation in it, so a new leader can ask the engine about them
+without further information.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class AttemptDirectory:
 
     @property
     def released(self) -> Path:
-        """The engine has confirmed to the control plane that the attempt's session is no more, and nothing of it runs there."""
+        """The engine has confirmed to the control plane that the attempt's session has ended and nothing of it runs there."""
         return self.root / _RELEASED
 
     @property

@@ -26,7 +26,7 @@ MAX_NAME = 1024
 _SHOWN = 20
 _READ = 1 << 16
 _SMALL = 1 << 20
-"""An archive that unpacks to less than this is no bomb, whatever its ratio."""
+"""An archive that unpacks to less than this is not a bomb, whatever its ratio."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -83,7 +83,7 @@ def check_zip(path: Path, *, max_entries: int, max_total: int, max_ratio: float)
     """Read an archive to its end and say what is in it. Blocks, so call it in a thread; needs little memory for any
     input.
 
-    Refused are: what is no zip or can be understood in two ways; more members, more bytes or a higher ratio than allowed,
+    Refused are: files that are not zip files, or ambiguous ones; more members, more bytes or a higher ratio than allowed,
     counted by unpacking, over all archives in the archive; archives nested deeper than any use has; members with absolute
     names, `..`, backslashes or control characters, two of one name, links and other things that are neither file nor
     directory, members that share bytes, and those that are encrypted or use an uncommon compression method.

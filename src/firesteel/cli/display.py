@@ -316,7 +316,7 @@ class TextDisplay:
         style = {JobStatus.FINISHED: "green", JobStatus.FAILED: "red"}.get(result.status, "yellow")
         seconds = result.ended_at - result.submitted_at
         attempts = f" after {result.attempts} attempts" if result.attempts > 1 else ""
-        # The job begins when it is accepted; to whoever waited, the start of the cluster belongs to it.
+        # The job begins when it is accepted; for the waiting user, the start of the cluster belongs to it.
         waited = f" ({seconds + self._starting:.1f} s with starting the cluster)" if self._starting else ""
         self._console.print(f"[{style}]{result.status.value}[/{style}] in {seconds:.1f} s{attempts}{waited}")
         if result.failure is not None:

@@ -112,7 +112,7 @@ def _follow(cluster: Connection, job: JobClient, names: list[str], lines: int | 
             click.echo(printable(line.text), err=line.stream == "stderr" and len(names) > 1)
 
     final = asyncio.run(_listen(cluster, job.job_id, LogLines(lines), show))
-    if final.kind == "snapshot":  # it had ended before anybody listened
+    if final.kind == "snapshot":  # it had ended before the stream was opened
         _print(job, names, None, LINES if lines is None else lines)
     _note(_ended(final))
 

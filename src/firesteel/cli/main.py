@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _complain(error)
         code = code_of(error)
     except OSError as error:
-        _say(str(error) or type(error).__name__)  # a TimeoutError has no text, and "error: " helps nobody
+        _say(str(error) or type(error).__name__)  # a TimeoutError has no text, and "error: " alone is no help
         code = exit_codes.FAILED
     sys.exit(code if isinstance(code, int) else exit_codes.OK)
 

@@ -1,4 +1,4 @@
-"""`firesteel cluster token` manages the tokens of those who may talk to the cluster from elsewhere."""
+"""`firesteel cluster token` manages the tokens of clients on other machines."""
 
 from __future__ import annotations
 

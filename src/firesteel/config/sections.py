@@ -747,7 +747,7 @@ class LoggingOptions(Section, prefix="logging"):
 
 
 class MetricsOptions(Section, prefix="metrics"):
-    """What nodes count, and to whom they tell it."""
+    """The metrics of nodes, and where they are sent."""
 
     prometheus: bool = option(
         default=True,

@@ -163,7 +163,7 @@ def _examine(executable: Path, origin: str) -> JavaCandidate:
 
 
 def _identify(executable: Path, origin: str) -> Java:
-    # /usr/bin/java is mostly a chain of links into the home; what is no link is a shim, and only running it tells the
+    # /usr/bin/java is mostly a chain of links into the home; anything else is a shim, and only running it tells the
     # home.
     resolved = executable.resolve()
     home = resolved.parent.parent

@@ -89,9 +89,9 @@ LARGEST_FOREIGN_JSON = 64 << 20
 
 
 def read_json(path: Path, *, foreign: bool = False) -> Any:
-    """The value in a JSON file; None when the file is not there. ValueError when it is no file, or holds no JSON.
+    """The value in a JSON file; None when the file is missing. ValueError when it is not a file, or not JSON.
 
-    `foreign`: code of a job may have written it, so it is no link, and of a size that can be held.
+    `foreign`: a job may have written it, so links are not followed and its size is limited.
     """
     try:
         with open_plain(path, os.O_NOFOLLOW if foreign else 0) as f:

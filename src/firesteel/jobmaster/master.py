@@ -394,7 +394,7 @@ class JobMaster:
                 silent += 1
                 if not await self._suspect() and silent >= SILENT_TRIES:
                     # An engine of ours is surely ended by now. One that we are only attached to is out of reach, and
-                    # nothing can be done about what it does there; the job must not wait for it for ever.
+                    # nothing can be done about what it does there; the job must not wait for it forever.
                     return await self._services.executor.fence(self._attempt(number), unreachable=True, guard=guard)
                 raise
 
@@ -416,7 +416,7 @@ class JobMaster:
             return {}
 
     async def _suspect(self) -> bool:
-        """Have the engine of the attempt looked at; False when it is no more."""
+        """Check the engine of the attempt; False when it is gone."""
         engine_id = self.state.engine_id
         return engine_id is not None and await self._services.resources.suspect(engine_id)
 

@@ -1,6 +1,6 @@
 """What is measured of a job, a vertex and the query of a stream. Pure: from what a leader knows, and what drivers tell.
 
-Whoever reports numbers of jobs reads them here: the metrics registry, and Flink's REST contract.
+All reports of job numbers read them here: the metrics registry, and Flink's REST contract.
 """
 
 from __future__ import annotations

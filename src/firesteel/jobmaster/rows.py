@@ -1,4 +1,4 @@
-"""How many rows went through a vertex, as far as anybody knows.
+"""How many rows went through a vertex, as far as it is known.
 
 Spark fuses what the user wrote, so most vertices have no count of their own. What is known comes, best first, from exact counts
 where the graph asked for them, from the operators at the ends of Spark's plans, and from what streaming queries report.

@@ -28,7 +28,7 @@ MakeJobMaster = Callable[[Submission, Mapping[str, Any] | None, JobMasterService
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5
-"""How often an engine may be asked in vain to release a session before it counts as unreachable."""
+"""How often an engine may fail to release a session before it counts as unreachable."""
 
 
 _BEFORE_THE_END = {

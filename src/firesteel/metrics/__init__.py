@@ -1,4 +1,4 @@
-"""Numbers about a node and its jobs: declared once, counted where things happen, and read by whoever reports them.
+"""Numbers about a node and its jobs: declared once, counted where things happen, and read by reporters.
 
     from firesteel.metrics.declarations import SUBMISSIONS
     registry.count(SUBMISSIONS, "accepted")

@@ -6,7 +6,7 @@
     gauge("model.age").set(12.5)
 
 They are shown with the job's other metrics, as `firesteel_user_value{name="orders.rejected"}`. Code that runs in Spark's Python
-workers, such as a UDF, is not in the driver: what it counts stays there. Outside a driver nothing is told to anybody.
+workers, such as a UDF, is not in the driver: what it counts stays there. Outside a driver nothing is reported.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class MetricRegistry:
             series[labels] = series.get(labels, 0.0) + by
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Of a gauge, or of a counter that somebody else counts."""
+        """Set a gauge, or a counter that is counted elsewhere."""
         series = self._values[metric]
         if labels in series or self._room(series):
             series[labels] = value
@@ -156,7 +156,7 @@ class MetricRegistry:
             self.observe(metric, self._now() - began, *labels)
 
     def replace(self, metric: Metric, values: Mapping[Labels, float]) -> None:
-        """All series at once, as by `set`: those that are not named are no more."""
+        """Set all series at once: those that are not named are removed."""
         kept = {labels: value for labels, value in values.items() if math.isfinite(value)}
         if len(kept) > self._most:
             self.count(SERIES_REFUSED, by=len(kept) - self._most)
@@ -169,7 +169,7 @@ class MetricRegistry:
         self._values[SERIES_REFUSED][()] += 1
         return False
 
-    # -- what is found out when somebody asks ---------------------------------------------------------------------
+    # -- what is collected on request -----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def collecting(self, collect: Collector, owns: Iterable[Metric]) -> Iterator[None]:
@@ -184,7 +184,7 @@ class MetricRegistry:
                 self._values[metric] = {}
 
     async def collect(self) -> None:
-        """Bring gauges up to date. Somebody who cannot tell his numbers keeps nobody else from it."""
+        """Bring gauges up to date. A failing collector does not affect the others."""
         async with self._collecting:
             if self._now() - self._collected_at < FRESH_SECONDS:
                 return
@@ -213,7 +213,7 @@ class MetricRegistry:
                 yield Reading(metric, values, {}, {})
 
     def snapshot(self) -> list[Reading]:
-        """The readings, for somebody who takes his time with them, in a thread."""
+        """A copy of the readings, for use in a thread."""
         return [
             Reading(r.metric, dict(r.values), dict(r.rates), {k: copy.deepcopy(h) for k, h in r.histograms.items()})
             for r in self.readings()
@@ -231,5 +231,5 @@ class MetricRegistry:
 
 
 def label(text: str) -> str:
-    """Text that somebody chose, as the value of a label: not longer than one can read."""
+    """User text as the value of a label, shortened to a readable length."""
     return text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"

@@ -1,4 +1,4 @@
-"""Reporters: whoever is sent all metrics of a node every few seconds. Found by name among the installed packages.
+"""Reporters, which get all metrics of a node every few seconds. They are found by name among the installed packages.
 
 A reporter is made by a callable `(ReporterSetup) -> MetricReporter`, registered under the entry point group
 `firesteel.metric_reporters`.
@@ -34,7 +34,7 @@ class MetricReporter(Protocol):
     """Called in a thread, one call at a time: it may wait, but holds up only itself."""
 
     def report(self, readings: Sequence[Reading]) -> None:
-        """Send what is given, which nobody changes any more. What it raises is logged, and the next report is sent all the
+        """Send the given metrics, which do not change any more. Its errors are logged, and the next report is sent all the
         same."""
         ...
 

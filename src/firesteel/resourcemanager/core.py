@@ -254,7 +254,7 @@ class _Planner:
         workers = self._suiting(shape.placement)
         fitting = [s for s in self._seats if s.free > 0 and s.worker in workers and s.fits(shape.spec)]
         if shape.exclusive:
-            # An attached engine cannot be had new: being alone on it has to do.
+            # An attached engine cannot be started anew: being alone on it has to do.
             fitting = [s for s in fitting if s.unused and (s.fresh or s.spec.attached)]
         if ready := [s for s in fitting if s.ready]:
             seat = min(ready, key=self._spread_rank if self._limits.spread else self._pack_rank)

@@ -48,7 +48,7 @@ def engine_measures(engine: EngineOverview, record: EngineRecord | None) -> dict
 
 
 def memory_of(engine: EngineOverview) -> int:
-    """Heap in bytes; 0 for an engine that was attached, whose heap nobody knows."""
+    """Heap in bytes; 0 for an attached engine, whose heap is unknown."""
     if engine.master.startswith("sc://"):
         return 0
     try:

@@ -36,7 +36,7 @@ class Pulse:
         """Note the outcome of a check and the seconds since the last one. Returns why the engine is lost, if it is."""
         self._age += passed
         if health is EngineHealth.UNKNOWN:
-            return None  # nobody has asked it
+            return None  # it was not asked
         if health is EngineHealth.GONE:
             return "its process is gone"
         if health is EngineHealth.WELL:

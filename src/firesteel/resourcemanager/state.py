@@ -247,7 +247,7 @@ class ResourceState:
         return self._drop(engine)
 
     def gone(self, key: str) -> list[Ticket]:
-        """The engine is gone. Returns those who held its slots."""
+        """The engine is gone. Returns the holders of its slots."""
         engine = self.engines.pop(key, None)
         return self._drop(engine) if engine else []
 

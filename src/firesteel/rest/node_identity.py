@@ -154,7 +154,7 @@ class MachineBearers:
         self._workers = workers
 
     async def authenticate(self, token: str) -> Principal | None:
-        """None for a claim about anybody else, which says who a person is that a node has let in."""
+        """The principal of a token; None for a claim about a caller that is not a worker."""
         if not token.startswith(NODE_PREFIX):
             return await self._workers.authenticate(token)
         claim = await self._nodes.read(token)

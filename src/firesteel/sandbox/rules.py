@@ -64,7 +64,7 @@ def real(*paths: str | os.PathLike[str] | None) -> tuple[str, ...]:
 
 
 def grants(sandbox: Sandbox, entries: Callable[[str], Iterable[str]]) -> Iterator[PathAccess]:
-    """What to grant. `entries` gives the names in a directory, none for what is no directory."""
+    """What to grant. `entries` gives the names in a directory, and none for anything else."""
     for roots, access in ((sandbox.write, WRITE), (sandbox.read, READ)):
         for root in roots:
             yield from _beside(root, access, sandbox, entries)

@@ -49,7 +49,7 @@ class CompiledGraph:
     cached: list[Any] = field(default_factory=list)
 
     def release(self) -> None:
-        """Give back the memory of cached vertices; the engine would keep it for ever."""
+        """Release the memory of cached vertices, which the engine would keep forever."""
         for frame in self.cached:
             frame.unpersist()
 

@@ -37,7 +37,7 @@ class PlanLine:
 
     @property
     def exchange(self) -> str | None:
-        """Flink's word for an operator; None when it is no exchange, or one that a vertex requests by its
+        """Flink's word for an operator; None when it is not an exchange, or one that a vertex requests by its
         parallelism."""
         if self.text.startswith("BroadcastExchange"):
             return BROADCAST

@@ -126,7 +126,7 @@ def analyse_script(path: Path, search: Sequence[Path] = ()) -> ScriptNeeds:
         comes first.
 
     Raises:
-        InvalidPipelineError: the script cannot be read, or it or one of its modules is no valid Python; with all of
+        InvalidPipelineError: the script cannot be read, or it or one of its modules is not valid Python; with all of
         them.
     """
     if path.suffix in ARCHIVES:

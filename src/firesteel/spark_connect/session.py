@@ -221,7 +221,7 @@ class EngineSession:
             self.client.interrupt_all()
 
     def release(self) -> None:
-        """The engine has confirmed, when this returns, that the session is no more and its id can never be used again."""
+        """When this returns, the engine has confirmed that the session has ended and its id can never be used again."""
         deadline = time.monotonic() + RELEASE_SECONDS
         while True:
             try:

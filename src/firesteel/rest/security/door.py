@@ -335,7 +335,7 @@ _ALWAYS = object()
 
 
 def _is_routine(request: _Request, status: int | None) -> bool:
-    """What workers report by the second is no change that somebody asked for. That one registers is written."""
+    """Frequent reports of workers are not changes for the audit log. A registration is."""
     if request.principal is None or request.principal.role is not Role.WORKER or status in _REFUSED:
         return False
     return not request.path.rstrip("/").endswith("/registration")
