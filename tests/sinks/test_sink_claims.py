@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.marks import samples
 
 from firesteel.errors import CommitConflictError, SupersededError
 from firesteel.sinks import Begin, StagedFileSink
@@ -126,12 +127,12 @@ def check_rows_after_the_end(make_world: MakeWorld, mode: str) -> None:
         assert ours(woken.world) - {"_firesteel"} == {OVER}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_attempt_that_wakes_up_anywhere_after_the_next_one_has_committed(make_world: MakeWorld, mode: str) -> None:
     check_rows_after_the_next_attempt(make_world, mode)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_attempt_that_wakes_up_anywhere_after_its_job_has_ended(make_world: MakeWorld, mode: str) -> None:
     check_rows_after_the_end(make_world, mode)
 

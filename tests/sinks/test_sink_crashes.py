@@ -124,7 +124,7 @@ def exhaust(make_world: MakeWorld, mode: str, recovery: str) -> int:
     raise AssertionError("a job that never ends")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 @pytest.mark.parametrize("recovery", samples(RECOVERIES, quick=2))
 def test_crash_at_every_call_then_recovery_has_rows_exactly_once(
     make_world: MakeWorld, mode: str, recovery: str
@@ -192,7 +192,7 @@ def interleave(
         yield world
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_zombie_that_resumes_anywhere_in_its_commit_after_another_attempt_committed(
     make_world: MakeWorld, mode: str
 ) -> None:
@@ -205,7 +205,7 @@ def test_zombie_that_resumes_anywhere_in_its_commit_after_another_attempt_commit
         assert ours(world) == set()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_zombie_that_resumes_anywhere_in_its_commit_after_the_job_was_cleaned_up(
     make_world: MakeWorld, mode: str
 ) -> None:
@@ -220,7 +220,7 @@ def test_zombie_that_resumes_anywhere_in_its_commit_after_the_job_was_cleaned_up
         assert ours(world) == set()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_zombie_that_resumes_anywhere_in_its_commit_after_an_abandon(make_world: MakeWorld, mode: str) -> None:
     outcomes = set()
 
@@ -236,7 +236,7 @@ def test_zombie_that_resumes_anywhere_in_its_commit_after_an_abandon(make_world:
     assert outcomes == {True, False}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_abandon_that_is_overtaken_anywhere_by_a_late_commit(make_world: MakeWorld, mode: str) -> None:
     for n in count(1):
         world = make_world()
@@ -284,7 +284,7 @@ def test_zombie_with_no_rows_cannot_empty_the_target_after_an_abandon(make_world
     assert set(kept) == {True, False}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", samples(MODES))
 def test_append_of_another_job_at_any_moment_of_a_commit_is_whole_or_wholly_replaced(
     make_world: MakeWorld, mode: str
 ) -> None:
