@@ -112,6 +112,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "delivery": BASE | {"ha", "stores"},
     "lineage": BASE | {"config", "masking", "jobgraph", "stores", "jobmaster", "delivery"},
+    "notifications": BASE | {"config", "masking", "attempts", "jobmaster", "delivery"},
     "rest": BASE
     | {
         "masking",
@@ -157,6 +158,7 @@ ALLOWED: dict[str, set[str]] = {
     | {
         "delivery",
         "lineage",
+        "notifications",
         "masking",
         "config",
         "fleet",
@@ -213,6 +215,7 @@ ALLOWED: dict[str, set[str]] = {
     "doctor": BASE | {"engines"},
     "cli": BASE
     | {
+        "notifications",
         "config",
         "jobgraph",
         "engines",

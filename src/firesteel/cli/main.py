@@ -53,6 +53,7 @@ COMMANDS = {
         "history_server",
         "Serve archived jobs of one or many clusters.",
     ),
+    "notify": ("firesteel.cli.notify", "notify", "Try the targets of notifications."),
     "node": ("firesteel.cli.node", "node", "Start one more node of a cluster."),
     "engine": ("firesteel.cli.engine", "engine", "Start, list, stop and train engines."),
     "worker": ("firesteel.cli.worker", "worker", "Manage workers: the hosts that jobs run on."),

@@ -42,7 +42,7 @@ from firesteel.config.sections import (
     xdg,
 )
 from firesteel.config.sources import Entry, read_environment, read_file, read_overrides, shown_path
-from firesteel.config.watching import HistoryServerOptions, LineageOptions
+from firesteel.config.watching import HistoryServerOptions, LineageOptions, NotificationOptions
 from firesteel.errors import InvalidConfigError, Problem
 
 CONF_DIR_VARIABLE = "FIRESTEEL_CONF_DIR"
@@ -98,6 +98,7 @@ class Configuration:
     jobmanager: JobManagerOptions
     historyserver: HistoryServerOptions
     lineage: LineageOptions
+    notifications: NotificationOptions
     heartbeat: HeartbeatOptions
     rest: RestOptions
     web: WebOptions
@@ -212,6 +213,7 @@ def load_configuration(
         jobmanager=JobManagerOptions.of(values),
         historyserver=HistoryServerOptions.of(values),
         lineage=LineageOptions.of(values),
+        notifications=NotificationOptions.of(values),
         heartbeat=HeartbeatOptions.of(values),
         rest=RestOptions.of(values),
         web=WebOptions.of(values),

@@ -26,7 +26,7 @@ from firesteel.config.values import (
     one_of,
     several,
 )
-from firesteel.config.watching import HistoryServerOptions, LineageOptions
+from firesteel.config.watching import HistoryServerOptions, LineageOptions, NotificationOptions
 from firesteel.errors import EnvironmentNotReadyError
 from firesteel.status import CheckpointRetention
 from firesteel.types import RequiredSandbox
@@ -896,6 +896,7 @@ SECTIONS: tuple[type[Section], ...] = (
     JobManagerOptions,
     HistoryServerOptions,
     LineageOptions,
+    NotificationOptions,
     HeartbeatOptions,
     RestOptions,
     WebOptions,

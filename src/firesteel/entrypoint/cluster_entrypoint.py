@@ -53,6 +53,8 @@ from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
+from firesteel.notifications.rules import occasions
+from firesteel.notifications.targets import targets_of
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
@@ -306,6 +308,8 @@ def _blob_store(configuration: Configuration, root: Path) -> BlobStore:
 def check(configuration: Configuration) -> None:
     """Check conditions between options."""
     parse_overrides(configuration.jobmanager.parallelism_overrides)
+    targets_of(configuration.notifications)
+    occasions(configuration.notifications.on)
     kept, remembered = configuration.jobstore.max_capacity, configuration.dispatcher.job_result_retention
     if remembered < kept:
         # The id of a forgotten result may be used again, and must not find the files of the earlier job.

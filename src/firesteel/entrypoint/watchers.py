@@ -12,6 +12,9 @@ from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.layout import ClusterLayout
 from firesteel.lineage.transports import AllTransports, FileTransport, HttpTransport, LineageTransport
 from firesteel.lineage.watcher import LineageWatcher
+from firesteel.notifications.rules import NotificationLimits, Subscribers, occasions
+from firesteel.notifications.targets import targets_of
+from firesteel.notifications.watcher import NotificationWatcher
 from firesteel.stores.outbox import OutboxStore
 
 
@@ -49,6 +52,21 @@ def job_watchers(
                 delivery("lineage"),
                 namespace=options.namespace or configuration.high_availability.cluster_id,
                 columns=options.columns,
+            )
+        )
+    told = configuration.notifications
+    targets = targets_of(told)
+    if targets:
+        everything = told.to or tuple(targets)
+        watchers.append(
+            NotificationWatcher(
+                targets,
+                delivery("notifications"),
+                subscribers=Subscribers(dict.fromkeys(occasions(told.on), everything), frozenset(told.job_targets)),
+                limits=NotificationLimits(told.restart_loop, told.restart_window, told.lag, told.missed_batch),
+                cluster=configuration.high_availability.cluster_id,
+                now=now,
+                on_error=on_error,
             )
         )
     return tuple(watchers)

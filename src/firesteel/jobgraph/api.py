@@ -52,7 +52,7 @@ class Job:
         name: the name of the job.
         mode: `batch` or `streaming`.
         settings: fields of Settings: restart, spark, artifacts, checkpoint_interval,
-            checkpoint_retention, row_metrics, placement.
+            checkpoint_retention, row_metrics, placement, notify.
         variables: names and defaults of the variables `${name}` in strings; None is a variable that must be given.
     """
 

@@ -271,6 +271,23 @@ class PlacementSettings(Model):
     """What has to keep owners apart there; `any` is for workers without a sandbox, too."""
 
 
+class NotifyOn(StrEnum):
+    FAILED = "failed"
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    RESTART_LOOP = "restart-loop"
+    LAG = "lag"
+    MISSED_BATCH = "missed-batch"
+
+
+class Notify(Model):
+    """Who is told of what happens to the job."""
+
+    to: Annotated[str, Field(min_length=1, max_length=100)]
+    """The name of a target that the cluster allows for jobs (`notifications.job-targets`)."""
+    on: Annotated[tuple[NotifyOn, ...], Field(min_length=1)] = (NotifyOn.FAILED,)
+
+
 class Settings(Model):
     restart: Restart = Field(default_factory=NoRestart)
     checkpoint_interval: Duration | None = None
@@ -286,6 +303,7 @@ class Settings(Model):
     """Working directory of the driver, on the machine where it runs; if it does not exist, the driver has its own."""
     restore: SavepointRestore | None = None
     placement: PlacementSettings | None = None
+    notify: Annotated[tuple[Notify, ...], Field(max_length=20)] | None = None
 
 
 class JobGraph(Model):

@@ -1,0 +1,1 @@
+"""Notifications of what happens to jobs: webhooks, Slack-compatible hooks and e-mail."""
