@@ -11,7 +11,7 @@ from typing import Any
 from firesteel.concurrency import OwnedTasks
 from firesteel.delivery.delivery import MessageDelivery, Send
 from firesteel.errors import FiresteelError, NotLeadingError
-from firesteel.jobmaster.events import STATE, JobEvent, JobEvents
+from firesteel.jobmaster.events import STATE, JobEvent, JobEvents, Subscription
 from firesteel.masking import mask
 from firesteel.status import JobStatus
 from firesteel.types import JobID
@@ -46,7 +46,7 @@ class LineageWatcher:
 
     def start(self, events: JobEvents, request_job: Callable[[JobID], Any]) -> None:
         self._delivery.start()
-        self._tasks.start(self._follow(events, request_job), "follow")
+        self._tasks.start(self._follow(events.subscribe(), request_job), "follow")
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -61,8 +61,8 @@ class LineageWatcher:
                 f"{details['job_id']}.{state.value}", await asyncio.to_thread(_body, state, at, details)
             )
 
-    async def _follow(self, events: JobEvents, request_job: Callable[[JobID], Any]) -> None:
-        with events.subscribe() as subscription:
+    async def _follow(self, subscription: Subscription, request_job: Callable[[JobID], Any]) -> None:
+        with subscription:
             while True:
                 event = await subscription.next()
                 if event.kind == STATE and (state := self._state(event)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.concurrency import OwnedTasks
 from firesteel.delivery.delivery import MessageDelivery, Send, UndeliverableError
 from firesteel.errors import FencingError, FiresteelError, NotLeadingError
-from firesteel.jobmaster.events import STATE, JobEvents
+from firesteel.jobmaster.events import STATE, JobEvents, Subscription
 from firesteel.status import JobStatus
 from firesteel.types import JobID
 
@@ -50,7 +50,7 @@ class NotificationWatcher:
 
     def start(self, events: JobEvents, request_job: Callable[[JobID], Awaitable[dict[str, Any]]]) -> None:
         self._delivery.start()
-        self._tasks.start(self._follow(events, request_job), "follow")
+        self._tasks.start(self._follow(events.subscribe(), request_job), "follow")
         if self._limits.lag or self._limits.batch:
             self._tasks.start(self._look(request_job), "look")
 
@@ -62,8 +62,10 @@ class NotificationWatcher:
         if JobStatus(details["status"]) in ENDS:
             await self._tell(details, of_end(details, self._cluster))
 
-    async def _follow(self, events: JobEvents, request_job: Callable[[JobID], Awaitable[dict[str, Any]]]) -> None:
-        with events.subscribe() as subscription:
+    async def _follow(
+        self, subscription: Subscription, request_job: Callable[[JobID], Awaitable[dict[str, Any]]]
+    ) -> None:
+        with subscription:
             while True:
                 event = await subscription.next()
                 if event.kind != STATE:
