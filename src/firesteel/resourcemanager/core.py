@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -142,9 +143,6 @@ class _Seat:
     def unused(self) -> bool:
         return self.used == 0 and not self.closed
 
-    def fits(self, spec: EngineSpec) -> bool:
-        return self.spec == spec
-
 
 def _seat(engine: Engine, worker: str) -> _Seat:
     return _Seat(
@@ -177,6 +175,16 @@ class _Planner:
                 ticket = engine.stopped_for
                 waits = ticket is not None and state.waits(ticket)
                 self._promises.setdefault(seat.worker, []).append(ticket if waits else None)
+        self._open: dict[EngineSpec, list[_Seat]] = {}
+        """Seats that had a free slot when this was last looked at, by spec: what is full costs nothing."""
+        self._jobs = Counter[str]()
+        self._size: dict[str, tuple[int, int]] = {}
+        """Cores and bytes that engines and classic drivers of a worker have together."""
+        for seat in self._seats:
+            self._note(seat)
+        for classic in state.classic.values():
+            self._jobs[state.home(classic.worker)] += 1
+            self._grow(state.home(classic.worker), classic.spec)
         self._order = {worker: i for i, worker in enumerate(state.workers)}
         self._suitable: dict[Placement, frozenset[str]] = {}
         self._awaited = set[str]()
@@ -196,6 +204,24 @@ class _Planner:
                     self._rooms[home] -= count
             for seat in self._seats:
                 seat.closed = seat.closed or (seat.engine is not None and seat.engine.key in engines)
+
+    def _note(self, seat: _Seat) -> None:
+        self._jobs[seat.worker] += seat.used
+        if not seat.spec.attached:
+            self._grow(seat.worker, seat.spec)
+        if seat.free > 0:
+            self._open.setdefault(seat.spec, []).append(seat)
+
+    def _grow(self, worker: str, spec: EngineSpec) -> None:
+        cores, memory = self._size.get(worker, (0, 0))
+        self._size[worker] = (cores + local_cores(spec.master), memory + memory_bytes(spec.memory))
+
+    def _use(self, seat: _Seat, shape: RequestShape) -> None:
+        seat.used += 1
+        seat.closed = shape.exclusive
+        self._jobs[seat.worker] += 1
+        if seat.free <= 0:
+            self._open[seat.spec].remove(seat)
 
     def decide(self) -> list[Decision]:
         refused = self._refuse()
@@ -252,23 +278,21 @@ class _Planner:
         if shape.classic:
             return self._serve_classic(waiting)
         workers = self._suiting(shape.placement)
-        fitting = [s for s in self._seats if s.free > 0 and s.worker in workers and s.fits(shape.spec)]
+        fitting = [s for s in self._open.get(shape.spec, ()) if s.free > 0 and s.worker in workers]
         if shape.exclusive:
             # An attached engine cannot be started anew: being alone on it has to do.
             fitting = [s for s in fitting if s.unused and (s.fresh or s.spec.attached)]
         if ready := [s for s in fitting if s.ready]:
             seat = min(ready, key=self._spread_rank if self._limits.spread else self._pack_rank)
             assert seat.engine is not None
-            seat.used += 1
+            self._use(seat, shape)
             seat.fresh = False
-            seat.closed = shape.exclusive
             self._decisions.append(Grant(waiting.ticket, waiting.request.job_id, seat.engine.key, seat.worker))
             return _Outcome.SERVED
         if fitting:
             # Those that are yet to be planned first: the next plan, which finds the others started, decides the same.
             seat = min(fitting, key=lambda s: s.new or s.engine is not None)
-            seat.used += 1
-            seat.closed = shape.exclusive
+            self._use(seat, shape)
             seat.tickets.append(waiting.ticket)
             return _Outcome.SERVED
         if shape.spec.attached:
@@ -285,8 +309,7 @@ class _Planner:
 
     def _spread_rank(self, seat: _Seat) -> tuple[object, ...]:
         """On the worker with the most room, and of those the one with the fewest jobs."""
-        jobs = sum(s.used for s in self._seats if s.worker == seat.worker)
-        return (-self._rooms[seat.worker], jobs, seat.used, not seat.foreign, seat.fresh)
+        return (-self._rooms[seat.worker], self._jobs[seat.worker], seat.used, not seat.foreign, seat.fresh)
 
     def _serve_classic(self, waiting: Waiting) -> _Outcome:
         room = self._take_room(waiting)
@@ -294,6 +317,8 @@ class _Planner:
             self._drain(waiting)
             return _Outcome.BLOCKED
         if room.now:
+            self._jobs[room.worker] += 1
+            self._grow(room.worker, waiting.shape.spec)
             self._decisions.append(Grant(waiting.ticket, waiting.request.job_id, None, room.worker))
         return _Outcome.SERVED
 
@@ -317,19 +342,19 @@ class _Planner:
     def _expect(self, waiting: Waiting, room: _Room) -> None:
         """An engine that will be there counts for as many requests as it has slots."""
         shape = waiting.shape
-        self._seats.append(
-            _Seat(
-                shape.spec,
-                room.worker,
-                self._limits.slots,
-                1,
-                ready=False,
-                foreign=shape.spec.attached,
-                closed=shape.exclusive,
-                new=room.now,
-                tickets=[waiting.ticket],
-            )
+        seat = _Seat(
+            shape.spec,
+            room.worker,
+            self._limits.slots,
+            1,
+            ready=False,
+            foreign=shape.spec.attached,
+            closed=shape.exclusive,
+            new=room.now,
+            tickets=[waiting.ticket],
         )
+        self._seats.append(seat)
+        self._note(seat)
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -374,12 +399,11 @@ class _Planner:
 
     def _roomy(self, worker: str, spec: EngineSpec) -> bool:
         """Whether an engine would share no core and no memory with those that are there."""
-        there = [s.spec for s in self._seats if s.worker == worker and not s.spec.attached]
-        there += [c.spec for c in self._state.classic.values() if self._state.home(c.worker) == worker]
-        there.append(spec)
         offer = self._state.workers[worker]
-        cores = sum(local_cores(s.master) for s in there)
-        return cores <= offer.max_cores and sum(memory_bytes(s.memory) for s in there) <= memory_bytes(offer.max_memory)
+        cores, memory = self._size.get(worker, (0, 0))
+        return cores + local_cores(spec.master) <= offer.max_cores and memory + memory_bytes(
+            spec.memory
+        ) <= memory_bytes(offer.max_memory)
 
     def _stop(self, seat: _Seat, why: str, ticket: Ticket | None = None) -> None:
         assert seat.engine is not None
@@ -433,7 +457,9 @@ class _Planner:
                 return
             worker = self._choose(free, spec)
             self._rooms[worker] -= 1
-            self._seats.append(_Seat(spec, worker, self._limits.slots, 0, ready=False, new=True))
+            seat = _Seat(spec, worker, self._limits.slots, 0, ready=False, new=True)
+            self._seats.append(seat)
+            self._note(seat)
 
     def _stop_idle(self) -> None:
         kept = self._limits.warm
