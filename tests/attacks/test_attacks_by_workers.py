@@ -187,6 +187,8 @@ def test_secrets_of_workers_are_in_no_file_log_or_answer(node: AttackedNode, peo
 
 def test_where_workers_are_is_for_admins(people: People, one: Worker) -> None:
     """S19"""
-    assert "somewhere" in people.root.get(f"/workers/{one.id}").text
+    assert people.root.get(f"/workers/{one.id}").json()["host"] is not None
     for caller in (people.alice, people.watcher):
-        assert "somewhere" not in caller.get("/workers").text + caller.get(f"/workers/{one.id}").text
+        seen = caller.get(f"/workers/{one.id}").json()
+        assert (seen["host"], seen["address"], seen["incarnation"]) == (None, None, None)
+        assert "somewhere" not in caller.get("/workers").text
