@@ -83,6 +83,8 @@ class Engines:
 class Attempts:
     """Attempts that run until the process ends."""
 
+    def place(self, attempt: AttemptId, worker: str) -> None: ...
+
     async def start(self, deployment: Deployment) -> None: ...
 
     async def find(self, attempt: AttemptId) -> Presence:
@@ -172,6 +174,7 @@ class Plane:
             clear_outputs=nothing,
             enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(directory / "blobs", max_size=1, quota=1), directory),
+            worker_id="w",
             worker=local_offer(configuration, shared_engine_spec(configuration), "w"),
         )
         runner = node.dispatcher_runner(ha.election("bench"), address="bench", on_fatal=_die, on_shut_down=lambda: None)

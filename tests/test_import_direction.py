@@ -90,8 +90,26 @@ ALLOWED: dict[str, set[str]] = {
         "savepoint",
         "resourcemanager",
         "jobmaster",
+        "rpc",
+        "blob",
+        "node_log",
+        "__init__",
     },
-    "fleet": BASE | {"config", "ha", "stores"},
+    "node_log": {"config", "fs", "log_context"},
+    "rpc": BASE | {"jobgraph", "engines", "attempts", "jobmaster"},
+    "fleet": BASE
+    | {
+        "config",
+        "layout",
+        "ha",
+        "stores",
+        "rpc",
+        "attempts",
+        "engines",
+        "savepoint",
+        "jobmaster",
+        "resourcemanager",
+    },
     "dispatcher": BASE
     | {
         "masking",
@@ -109,6 +127,7 @@ ALLOWED: dict[str, set[str]] = {
         "jobmaster",
         "blob",
         "savepoint",
+        "rpc",
     },
     "delivery": BASE | {"ha", "stores"},
     "lineage": BASE | {"config", "masking", "jobgraph", "stores", "jobmaster", "delivery"},
@@ -131,6 +150,7 @@ ALLOWED: dict[str, set[str]] = {
         "blob",
         "savepoint",
         "__init__",
+        "rpc",
     },
     "flink_rest": BASE
     | {
@@ -176,6 +196,8 @@ ALLOWED: dict[str, set[str]] = {
         "savepoint",
         "rest",
         "flink_rest",
+        "rpc",
+        "node_log",
     },
     "history": BASE
     | {
@@ -197,6 +219,7 @@ ALLOWED: dict[str, set[str]] = {
         "rest",
         "flink_rest",
         "entrypoint",
+        "node_log",
     },
     "testing": BASE
     | {
@@ -232,6 +255,7 @@ ALLOWED: dict[str, set[str]] = {
         "rest",
         "savepoint",
         "__init__",
+        "rpc",
     },
     "notebook": BASE | {"config", "client", "cli", "spark_connect"},
     "__init__": {"jobgraph", "client", "notebook"},

@@ -11,6 +11,7 @@
     │   ├── EngineStartError       the Spark process died or did not answer; carries its last log lines
     │   ├── EngineLostError        an engine that was there is gone
     │   └── QueryStoppedError      something other than Firesteel stopped a streaming query
+    ├── WorkerLostError            a worker was given up; all that ran there counts as ended
     ├── AttemptElsewhereError      an attempt runs on another host, and cannot be seen from here
     ├── ErrandTookTooLongError     a process that opened a path for a caller took too long and was killed (jobmaster)
     ├── JobNotFoundError
@@ -161,6 +162,10 @@ class QueryStoppedError(EngineError):
     """A streaming query was stopped by something other than Firesteel."""
 
     firesteel_sink: str = ""
+
+
+class WorkerLostError(FiresteelError):
+    """A worker was given up: all that ran there counts as ended, and nothing there can be asked."""
 
 
 class AttemptElsewhereError(FiresteelError):

@@ -21,6 +21,8 @@ class FailureKind(StrEnum):
     EXIT_CODE = "exit code"
     ENGINE_START = "engine start"
     ENGINE_LOST = "engine lost"
+    WORKER_LOST = "worker lost"
+    """The host on which the attempt ran is gone, or was cut off."""
     OUT_OF_MEMORY = "out of memory"
     KILLED = "killed"
     INTERNAL = "internal error"

@@ -11,6 +11,7 @@ import getpass
 import os
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,11 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def boot_time() -> float:
+    """Seconds since this machine was booted, suspension included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def this_user() -> str:

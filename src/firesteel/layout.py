@@ -36,6 +36,11 @@ class ClusterLayout:
         return self.home / "jobs"
 
     @property
+    def mirror(self) -> Path:
+        """Copies of files of attempts on other hosts."""
+        return self.home / "mirror"
+
+    @property
     def engines(self) -> Path:
         return self.home / "engines"
 

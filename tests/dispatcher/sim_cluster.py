@@ -180,6 +180,7 @@ class Cluster:
             files=JobFiles(
                 BlobStore(self.directory / process.name / "blobs", max_size=1, quota=1), self.directory / process.name
             ),
+            worker_id="w",
             worker=local_offer(self.configuration, shared_engine_spec(self.configuration), "w"),
             make_job_master=self.make_job_master,
             now=lambda: self.world.now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ def told(now: float) -> dict[str, Any]:
 def test_a_stream_is_measured_by_what_its_driver_tells(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         job = labels(await cluster.running(cluster.job(1, streaming=True, name="clicks")), "clicks")
+        await asyncio.sleep(1)
         cluster.faults.told = told(cluster.world.now)
         await cluster.metrics.collect()
         value = cluster.metrics.value

@@ -26,9 +26,18 @@ class Resources:
         self.log.append("end engines")
 
 
+class NoWorkers:
+    def halt(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
 @dataclass
 class Services:
     resources: Resources = field(default_factory=Resources)
+    fleet: NoWorkers = field(default_factory=NoWorkers)
 
 
 @dataclass

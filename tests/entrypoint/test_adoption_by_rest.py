@@ -26,6 +26,7 @@ from firesteel.ha.protocols import Epoch
 from firesteel.ha.services import open_high_availability
 from firesteel.hosts import this_host
 from firesteel.jobgraph.admission import digest_of
+from firesteel.jobmaster import master
 from firesteel.jobmaster.machine import JobState
 from firesteel.processes import ProcessIdentity
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -52,21 +53,21 @@ class EarlierLife:
         EngineDirectory(self.home).save(self.engine)
         self.jobs: list[JobID] = []
 
-    async def leave(self, *hosts: str) -> None:
-        """A running job for each host."""
+    async def leave(self, *workers: str) -> None:
+        """A running job on each worker; empty is that of this node."""
         services = await open_high_availability(self.configuration)
         try:
             election = services.election("earlier")
             granted: asyncio.Future[Epoch] = asyncio.get_running_loop().create_future()
             await election.start(Listener(granted))
             epoch = await asyncio.wait_for(granted, 30)
-            for host in hosts:
-                await self._leave(JobGraphStore(services.store), JobRecordStore(services.store), epoch, host)
+            for worker in workers:
+                await self._leave(JobGraphStore(services.store), JobRecordStore(services.store), epoch, worker)
             await election.close()
         finally:
             await services.close()
 
-    async def _leave(self, graphs: JobGraphStore, records: JobRecordStore, epoch: Epoch, host: str) -> None:
+    async def _leave(self, graphs: JobGraphStore, records: JobRecordStore, epoch: Epoch, worker: str) -> None:
         job_id = new_job_id()
         graph = graph_of(
             {"kind": "source", "name": "i", "format": "rate"},
@@ -74,12 +75,12 @@ class EarlierLife:
             mode="streaming",
         )
         await graphs.put(Submission(job_id, graph, time.time(), digest_of(graph)), epoch=epoch)
-        state = JobState(graph.settings.restart, attempt=1, deployed=True, engine_id="e1", host=host)
+        state = JobState(graph.settings.restart, attempt=1, deployed=True, engine_id="e1", worker=worker)
         await records.put(job_id, state.record(), epoch=epoch)
         self.jobs.append(job_id)
-        if host == str(this_host()):
+        if not worker:
             directory = AttemptDirectory(self.home / "jobs" / job_id / "attempts" / "1")
-            directory.prepare(AttemptSpec(AttemptId(job_id, 1), graph, self.engine, host=host))
+            directory.prepare(AttemptSpec(AttemptId(job_id, 1), graph, self.engine, host=str(this_host())))
             write_json(directory.driver, {"pid": self.process.pid, "started": self.process.started})
 
 
@@ -139,7 +140,7 @@ def test_job_is_told_as_reconciling_while_its_engine_is_looked_for(
 ) -> None:
     async def main() -> None:
         life = EarlierLife(tmp_path, process)
-        await life.leave(str(this_host()))
+        await life.leave("")
         [job] = life.jobs
         looked = asyncio.Event()
         there = LocalEngineProvider.there
@@ -163,17 +164,23 @@ def test_job_is_told_as_reconciling_while_its_engine_is_looked_for(
     asyncio.run(main())
 
 
-def test_job_of_another_host_is_told_with_what_to_do(tmp_path: Path, process: ProcessIdentity) -> None:
+def test_job_of_a_worker_that_has_not_come_is_told_with_what_to_do(
+    tmp_path: Path, process: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master, "AWAITED_SECONDS", 0.1)
+
     async def main() -> None:
         life = EarlierLife(tmp_path, process)
-        await life.leave(str(this_host()), "other-host/m2/b2")
+        await life.leave("", "w00000000000000ff")
         here, elsewhere = life.jobs
         async with node(life) as (_, http):
             await until(http, here, "RUNNING")
             assert await told(http, elsewhere) == "RECONCILING"
+            async with asyncio.timeout(60):
+                while "w00000000000000ff" not in (await http.get(f"/jobs/{elsewhere}/exceptions")).text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
             shown = (await http.get(f"/jobs/{elsewhere}/exceptions")).raise_for_status().text
-            assert "started on host other-host" in shown
-            assert "high-availability.lost-hosts" in shown
+            assert "firesteel worker list" in shown
             assert not (life.home / "jobs" / elsewhere / "attempts").exists()
 
     asyncio.run(main())

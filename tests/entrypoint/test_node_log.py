@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from firesteel.entrypoint.node_log import NodeLog
+from firesteel.node_log import NodeLog
 
 PROGRAM = """
 import logging, os, sys
 from pathlib import Path
-from firesteel.entrypoint.node_log import NodeLog
+from firesteel.node_log import NodeLog
 
 handler = NodeLog(Path(sys.argv[1]), max_bytes=4000, kept=2)
 logging.basicConfig(level=logging.INFO, handlers=[handler])

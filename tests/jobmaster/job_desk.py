@@ -117,6 +117,9 @@ class Resources:
 class Executor:
     """Attempts that end when they are told to; everything that is asked is in the log."""
 
+    def place(self, attempt: AttemptId, worker: str) -> None:
+        pass
+
     def __init__(self, log: list[str]) -> None:
         self.log = log
         self.start_gate = opened()

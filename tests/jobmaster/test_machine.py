@@ -506,7 +506,7 @@ def test_what_changes_the_record_is_persisted_before_anything_happens_outside(be
 
 # -- the record -------------------------------------------------------------------------------------------------------
 
-NOT_DURABLE = {"lost", "epoch", "cause", "restart", "history_size", "status", "stopped", "pending"}
+NOT_DURABLE = {"movable", "lost", "epoch", "cause", "restart", "history_size", "status", "stopped", "pending"}
 
 
 def test_record_has_every_field_that_must_last() -> None:

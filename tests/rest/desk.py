@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
+from tests.support.roster import Roster
 
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration, load_configuration
@@ -19,7 +20,6 @@ from firesteel.config.sections import Role
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
 from firesteel.errors import DuplicateJobError, JobNotFoundError, JobStateError, NotLeadingError, OperationNotFoundError
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.roster import Roster
 from firesteel.fleet.view import FleetView
 from firesteel.flink_rest.routes import FLINK
 from firesteel.ha.memory import MemoryStateStore
@@ -75,6 +75,7 @@ class FakeGateway:
         self.workers = WorkerStore(store)
         roster = Roster(self.workers, epoch, now=time.time)
         self.fleet: FleetView = roster
+        self.sessions: Any = None
         self.enrollment = Enrollment(self.workers, epoch, now=time.time, joined=roster.joined)
 
     def add(

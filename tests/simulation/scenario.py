@@ -162,6 +162,7 @@ class Simulation:
             clear_outputs=clear_outputs,
             enrichers=FailureEnrichers(load_enrichers(())),
             files=JobFiles(BlobStore(self.directory / "blobs", max_size=1, quota=1), self.directory),
+            worker_id="w",
             worker=local_offer(_configuration(), shared_engine_spec(_configuration()), "w"),
             now=lambda: self.world.now,
         )

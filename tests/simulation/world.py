@@ -463,6 +463,9 @@ class SimEngines(_Part):
 class SimExecutor(_Part):
     """An AttemptExecutor."""
 
+    def place(self, attempt: AttemptId, worker: str) -> None:
+        pass
+
     async def start(self, deployment: Deployment) -> None:
         await self.process.touch(counts=True)
         unlucky = self.world.random.random() < self.process.start_errors

@@ -174,7 +174,7 @@ PARTS = [
 ]
 PAST_RECORDED = (
     '{"attempts": [{"number": 1, "started_at": 1700000000.25, "ended_at": 1700000001.0, "engine_id": "engine-1", '
-    '"endpoint": "localhost:15002"}], "until": 1, "sinks": {"out": {"rows": 7, "reads": {"in": 9}}}, '
+    '"endpoint": "localhost:15002", "worker": ""}], "until": 1, "sinks": {"out": {"rows": 7, "reads": {"in": 9}}}, '
     '"vertices": {"in": 9}, "checkpoints": {"out": {"before": 3, "last": 5, "restores": 2, "restored": '
     '{"batch": 3, "at": 1.5, "savepoint": "/s/1", "trigger": "t-1"}, "recent": [[5, 2.5, 40]]}}}'
 )

@@ -103,7 +103,7 @@ def _facts(details: Mapping[str, Any], engine: EngineInfo | None) -> list[tuple[
     if ended:
         facts.append(("ended", plain(moment(float(ended)) + (", it was stopped" if details.get("stopped") else ""))))
     if resumes := details.get("resumes"):
-        facts.append(("resumes", plain(resumes)))
+        facts.append(("goes on with", plain(resumes)))
     if savepoint := details.get("savepoint"):
         facts.append(("savepoint", plain(savepoint)))
     if checkpoint := details.get("checkpoint"):

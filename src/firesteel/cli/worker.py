@@ -18,6 +18,7 @@ from firesteel.cli.connection import cluster_options, retrieved
 from firesteel.cli.custom_command_lines import ClusterOptions, effective
 from firesteel.cli.options import Given, configured, json_option
 from firesteel.cli.tables import console, count, echo_json, is_wide, moment, new_table, plain, span
+from firesteel.cli.worker_start import start
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.model import WorkerSummary
 from firesteel.config.sections import OPTIONS
@@ -33,6 +34,9 @@ _STYLES = {"EXPECTED": "dim", "CONNECTED": "green", "SILENT": "yellow", "LOST": 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def worker() -> None:
     """Manage workers: the hosts that jobs run on."""
+
+
+worker.add_command(start)
 
 
 def _asking(function: Callable[..., Any]) -> Callable[..., Any]:

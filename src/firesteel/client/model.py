@@ -293,7 +293,7 @@ class WorkerToken:
 
     @staticmethod
     def of(data: object) -> WorkerToken:
-        a = Answer(data, "the answer to the request for a join token")
+        a = Answer(data, "the answer to a wish for a join token")
         return WorkerToken(a.text("token"), a.text("id"), a.text("name", ""), a.number("expires") / 1000)
 
 

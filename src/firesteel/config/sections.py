@@ -195,6 +195,13 @@ class EngineOptions(Section, prefix="engine"):
     )
 
 
+class WhenIsolated(StrEnum):
+    """What a worker does that has heard from no leader for its isolation time."""
+
+    STOP = "stop"
+    RUN_ON = "run-on"
+
+
 class WorkerOptions(Section, prefix="worker"):
     """The worker of this machine, which runs drivers and engines."""
 
@@ -220,6 +227,20 @@ class WorkerOptions(Section, prefix="worker"):
             "The sandbox that a worker must have to get jobs of this cluster, beside what a job itself asks for in "
             "`settings.placement.sandbox`; `any` is for workers without a sandbox, too."
         ),
+        since="0.2",
+    )
+    when_isolated: WhenIsolated = option(
+        default=WhenIsolated.STOP,
+        description=(
+            "What a worker does when it hears from no leader for `worker.isolation-timeout`: with `stop` it ends all that it "
+            "runs, and the leader restarts the jobs elsewhere; with `run-on`, as the worker of a node always does, jobs run "
+            "through any outage of the control plane, and somebody has to say when a host is lost (`firesteel worker lost`)."
+        ),
+        since="0.2",
+    )
+    isolation_timeout: PositiveDuration = option(
+        default=60.0,
+        description="How long a worker may hear from no leader before it counts as isolated.",
         since="0.2",
     )
 

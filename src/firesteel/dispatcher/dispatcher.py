@@ -138,6 +138,7 @@ class Dispatcher(JobQuestions):
             self._tasks.start(self._put_away(name, reason), "put-away")
         jobs = [self._recover(s, self._recovered.records.get(s.job_id)) for s in recovered]
         self._tasks.start(self._take_over(jobs), "take-over")
+        self._services.fleet.recovered(self._keeps_files_of, self._recovered.poisoned.keys())
         # Slots of earlier lives are taken before new jobs may have them.
         self._tasks.start(self._release_resources(jobs), "recovered")
         self._tasks.start(self._watch_store(), "store-watch")
@@ -178,6 +179,9 @@ class Dispatcher(JobQuestions):
         took = self._services.now() - began
         self._metrics.observe(TAKE_OVER, took)
         logger.info("all %d jobs of earlier leaders are taken over (%.2f s)", len(jobs), took)
+
+    def _keeps_files_of(self, job_id: JobID) -> bool:
+        return self._table.get(job_id) is not None or job_id in self._services.finished
 
     async def _release_resources(self, jobs: Sequence[JobManagerRunner]) -> None:
         for job in jobs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.view import FleetView
+from firesteel.fleet.view import FleetView, WorkerSessions
 from firesteel.jobmaster.events import Subscription
 from firesteel.resourcemanager.manager import ResourceOverview
 from firesteel.status import JobStatus
@@ -65,6 +65,11 @@ class DispatcherGateway(Protocol):
         Raises DuplicateJobError when the id belongs to another job, running or ended; InvalidPipelineError when the graph
         cannot be run as it is; a StoreError when it could not be stored, after which it may or may not run: ask, or repeat.
         """
+        ...
+
+    @property
+    def sessions(self) -> WorkerSessions:
+        """What workers themselves ask for."""
         ...
 
     async def list_jobs(self) -> Sequence[JobOverview]: ...

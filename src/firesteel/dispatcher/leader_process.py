@@ -12,7 +12,7 @@ from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError, NotLeadingError
 from firesteel.ha.protocols import Epoch
 from firesteel.log_context import log_context
-from firesteel.types import is_job_id
+from firesteel.types import AttemptId, is_job_id
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,12 @@ class DispatcherLeaderProcess:
             services.resources.start(),
         )
         poisoned = {**bad_records, **bad_graphs, **bad_results}
+        for job_id, record in records.items():
+            if job_id not in poisoned and record.get("deployed"):
+                services.executor.place(AttemptId(job_id, record["attempt"]), record.get("worker", ""))
         services.resources.expect(
             [
-                (engine_id if isinstance(engine_id := record.get("engine_id"), str) else None, "")
+                (engine_id if isinstance(engine_id := record.get("engine_id"), str) else None, record.get("worker", ""))
                 for job_id, record in records.items()
                 if job_id not in poisoned
                 and services.results.get(job_id) is None
@@ -94,6 +97,7 @@ class DispatcherLeaderProcess:
             on_error=self._broke,
             on_shut_down=self._on_shut_down,
         )
+        await services.fleet.start(services.resources)
         await self._dispatcher.start()
         self.state = LeaderProcessState.RUNNING
 
@@ -111,10 +115,12 @@ class DispatcherLeaderProcess:
         idle = serving and self._dispatcher is not None and not self._dispatcher.needs_engines
         self.state = LeaderProcessState.STOPPED
         if self._services is not None:
+            self._services.fleet.halt()
             self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on
         if self._dispatcher is not None:
             await self._dispatcher.close()
         if self._services is not None:
             await self._services.resources.close()
+            await self._services.fleet.close()
             if idle and alone is not None and await alone():
                 await self._services.resources.end_engines()

@@ -14,7 +14,7 @@ from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import JobNotFoundError, OperationNotFoundError
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.view import FleetView
+from firesteel.fleet.view import FleetView, WorkerSessions
 from firesteel.jobmaster.events import Subscription
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
@@ -35,6 +35,11 @@ class JobQuestions:
 
     @property
     def fleet(self) -> FleetView:
+        self._table.check_open()
+        return self._services.fleet
+
+    @property
+    def sessions(self) -> WorkerSessions:
         self._table.check_open()
         return self._services.fleet
 

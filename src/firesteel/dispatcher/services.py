@@ -11,9 +11,8 @@ from firesteel.concurrency import RETRIES, Backoff
 from firesteel.config import Configuration
 from firesteel.dispatcher.watchers import JobWatcher
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.view import FleetView
+from firesteel.fleet.registry import Fleet
 from firesteel.ha.protocols import Epoch
-from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
@@ -47,10 +46,10 @@ class DispatcherServices:
     parked: ParkedStore
     uploads: UploadStore
     resources: ResourceManager
-    fleet: FleetView
     enrollment: Enrollment
     executor: AttemptExecutor
-    """Of this node, not of a leadership: attempts outlive both."""
+    """Of all workers. Attempts outlive a leadership."""
+    fleet: Fleet
     finished: ExecutionGraphInfoStore
     """Of this node."""
     archivist: HistoryArchivist
@@ -84,7 +83,6 @@ class DispatcherServices:
             history_size=self.configuration.jobmanager.exception_history_size,
             backoff=self.backoff,
             metrics=self.metrics,
-            whereabouts=Whereabouts(this_host(), frozenset(self.configuration.high_availability.lost_hosts)),
         )
 
     async def persistently(self, action: Callable[[], Awaitable[T]], what: str) -> T:

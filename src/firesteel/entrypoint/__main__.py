@@ -12,11 +12,11 @@ from pathlib import Path
 
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.node_log import log_as, log_to
 from firesteel.entrypoint.settings import settings_from_stdin
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir
 from firesteel.layout import ClusterLayout
+from firesteel.node_log import log_as, log_to
 from firesteel.types import JobID
 
 PID = "{pid}"

@@ -20,16 +20,21 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
+
+from firesteel.blob.keys import BlobKey
 from firesteel.blob.store import BlobStore
 from firesteel.concurrency import OwnedTasks
 from firesteel.config import Configuration
 from firesteel.config.high_availability import HaType
+from firesteel.config.sections import WhenIsolated
 from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
 from firesteel.entrypoint.application import application_ended
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
+from firesteel.entrypoint.embedded_worker import EmbeddedWorker
 from firesteel.entrypoint.idle import end_in_order, sleep_when_idle
 from firesteel.entrypoint.node_metrics import measuring
 from firesteel.entrypoint.one_directory import OneDirectory
@@ -38,24 +43,23 @@ from firesteel.entrypoint.wiring import (
     ClearOutputs,
     Node,
     NodeParts,
-    engine_provider,
     enrichers,
     finished_jobs,
 )
-from firesteel.errors import FiresteelError, InvalidConfigError, Problem
+from firesteel.errors import BlobNotFoundError, FiresteelError, InvalidConfigError, Problem
 from firesteel.flink_rest.routes import FLINK
 from firesteel.fs.files import private_dir
 from firesteel.ha.identity import claim
 from firesteel.ha.protocols import Epoch, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
-from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.notifications.rules import occasions
 from firesteel.notifications.targets import targets_of
 from firesteel.rest.endpoint import WebMonitorEndpoint
+from firesteel.rest.node_identity import NodeIdentity
 from firesteel.rest.security.startup import check_door
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
@@ -64,7 +68,10 @@ from firesteel.stores.job_results import JobResult
 from firesteel.stores.secrets import NodeKeys
 from firesteel.stores.workers import WorkerStore
 from firesteel.types import JobID
+from firesteel.worker.engines import engine_provider
 from firesteel.worker.executor import LocalAttemptExecutor
+from firesteel.worker.fetched_files import FetchedFiles
+from firesteel.worker.host import WorkerHost, worker_info
 from firesteel.worker.identity import worker_id
 from firesteel.worker.offer import local_offer
 from firesteel.worker.pool import DriverPool
@@ -103,6 +110,8 @@ class ClusterEntrypoint:
         self._parts = parts
         self._directory = OneDirectory(configuration)
         self._keys: NodeKeys | None = None
+        self._embedded: EmbeddedWorker | None = None
+        """Of a cluster of several hosts."""
         self._status: asyncio.Future[ApplicationStatus] | None = None
         self._serving = False
 
@@ -206,7 +215,11 @@ class ClusterEntrypoint:
                     job_of_key=JobKeys(node.ha.store),
                     metrics=self.metrics,
                 )
+            if web is not None and self._embedded is not None:
+                self._embedded.is_known(NodeIdentity(self._keys), await opened.enter_async_context(web.node_client()))
             await opened.enter_async_context(component.open(web or self._endpoint))
+            if web is not None and self._embedded is not None:
+                tasks.start(self._embedded.run(component, web.address), "worker")
             if web is not None and self._woken:
                 tasks.start(self._sleep_when_idle(component, web), "idle")
             if self._application is not None:
@@ -238,7 +251,7 @@ class ClusterEntrypoint:
         clear_outputs: ClearOutputs = _nothing_to_clear
         with starting("driver pool"):
             pool = await self._open_pool(root, opened) if executor is None else None
-            files = JobFiles(blobs, private_dir(layout.jobs))
+            files = FetchedFiles(blobs, private_dir(layout.jobs), self._fetch)
             if executor is None:
                 executor = local = LocalAttemptExecutor(configuration, layout.jobs, pool, files)
                 opened.push_async_callback(local.close)
@@ -246,13 +259,18 @@ class ClusterEntrypoint:
                 clear_outputs = OutputCleaner(configuration, local.errands).clear
 
         def remove_logs(job_id: str) -> None:
-            tasks.start(asyncio.to_thread(shutil.rmtree, layout.job(JobID(job_id)), ignore_errors=True), "evict")
+            for directory in (layout.jobs, layout.mirror):
+                tasks.start(asyncio.to_thread(shutil.rmtree, directory / job_id, ignore_errors=True), "evict")
 
         with starting("engine provider"):
             engines = self._parts.engines
             if engines is None:
                 engines = made = engine_provider(configuration, me)
                 opened.push_async_callback(made.close)
+        if not is_of_one_host(configuration) and worker is not None:
+            info = worker_info(configuration, worker, policy=WhenIsolated.RUN_ON.value, embedded=True)
+            host = WorkerHost(configuration, root, executor, engines)
+            self._embedded = EmbeddedWorker(host, info, patience=configuration.rest.request_timeout)
         opened.push_async_callback(tasks.close)
         with starting("store of ended jobs"):
             finished = finished_jobs(configuration, remove_logs)
@@ -269,6 +287,7 @@ class ClusterEntrypoint:
             clear_outputs=clear_outputs,
             enrichers=labels,
             files=files,
+            worker_id=me,
             worker=worker,
             on_lead=self._on_lead,
             metrics=self.metrics,
@@ -285,8 +304,16 @@ class ClusterEntrypoint:
         opened.push_async_callback(asyncio.to_thread, pool.close)
         return pool
 
+    async def _fetch(self, key: BlobKey) -> httpx.Response:
+        """A file that another host has. Raises BlobNotFoundError when there is none to ask."""
+        if self._embedded is None:
+            raise BlobNotFoundError(f"the file {key} is not known here; upload it again")
+        return await self._embedded.fetch(key)
+
     async def _on_lead(self, store: StateStore, epoch: Epoch) -> None:
         assert self._keys is not None
+        if self._embedded is not None:
+            await self._embedded.rest()
         await self._keys.draw(store, epoch)
         await ensure_job_key(store, epoch)
         await self._directory.note(store, epoch)

@@ -9,20 +9,19 @@ from typing import Any
 
 from firesteel.concurrency import Backoff
 from firesteel.config import Configuration
-from firesteel.config.sections import Isolation
 from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
-from firesteel.engines.record import EngineDirectory
 from firesteel.entrypoint.watchers import job_watchers
 from firesteel.errors import FencingError
+from firesteel.fleet.engines import FleetEngines
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.roster import Roster
+from firesteel.fleet.executor import FleetExecutor
+from firesteel.fleet.registry import Fleet
 from firesteel.fs.files import private_dir
 from firesteel.ha.measured import MeasuredStore
 from firesteel.ha.protocols import Epoch, HighAvailabilityServices, LeaderElectionDriver, StateStore
 from firesteel.ha.retrying import RetryingStore
-from firesteel.hosts import Whereabouts, this_host, this_user
 from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnricher, FailureEnrichers, load_enrichers
 from firesteel.jobmaster.events import JobEvents
@@ -45,8 +44,6 @@ from firesteel.stores.operations import OperationStore
 from firesteel.stores.parked import ParkedStore
 from firesteel.stores.uploads import UploadStore
 from firesteel.stores.workers import WorkerStore
-from firesteel.worker.engines import LocalEngineProvider
-from firesteel.worker.launch_options import launch_options
 
 ClearOutputs = Callable[[Submission, JobResult], Coroutine[Any, Any, None]]
 
@@ -85,6 +82,8 @@ class Node:
     clear_outputs: ClearOutputs
     enrichers: FailureEnrichers
     files: JobFiles
+    worker_id: str
+    """Of what runs here, be it offered to jobs or not."""
     worker: WorkerOffer | None
     """The worker that is part of this node, if one is (`worker.embedded`)."""
     make_job_master: MakeJobMaster = JobMaster
@@ -128,19 +127,26 @@ class Leaderships:
         store = RetryingStore(measured, Backoff(options.retry_initial_backoff, options.retry_max_backoff))
         await node.on_lead(store, epoch)
         guard = Certain(self.election, epoch)
+        workers = WorkerStore(store)
+        fleet = Fleet(
+            epoch,
+            workers,
+            node.worker_id,
+            node.worker,
+            guard=guard,
+            heartbeat=configuration.heartbeat.interval,
+            on_error=on_error,
+            now=node.now,
+        )
         resources = ResourceManager(
             configuration,
-            node.engines,
+            FleetEngines(node.engines, fleet),
             default_spec=shared_engine_spec(configuration),
             now=node.now,
             guard=guard,
             on_error=on_error,
             metrics=node.metrics,
         )
-        resources.offer([node.worker] if node.worker is not None else [])
-        workers = WorkerStore(store)
-        fleet = Roster(workers, epoch, now=node.now)
-        await fleet.start()
         return DispatcherServices(
             epoch=epoch,
             configuration=configuration,
@@ -151,9 +157,9 @@ class Leaderships:
             parked=ParkedStore(store),
             uploads=UploadStore(store),
             resources=resources,
+            executor=FleetExecutor(node.executor, fleet),
             fleet=fleet,
             enrollment=Enrollment(workers, epoch, now=node.now, joined=fleet.joined),
-            executor=node.executor,
             finished=node.finished,
             archivist=node.archivist,
             requirements=Requirements(configuration, node.files).of,
@@ -179,19 +185,6 @@ class Certain:
     def __call__(self) -> None:
         if not self.election.holds(self.epoch):
             raise FencingError(f"epoch {self.epoch} no longer leads, or may not; nothing was done")
-
-
-def engine_provider(configuration: Configuration, worker: str) -> LocalEngineProvider:
-    return LocalEngineProvider(
-        EngineDirectory(ClusterLayout.of(configuration).home),
-        launch_options(configuration),
-        shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
-        shared_owner=None if configuration.engine.isolation is Isolation.SESSION else this_user(),
-        token=configuration.engine.token or "",
-        patience=configuration.heartbeat.timeout,
-        whereabouts=Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts)),
-        worker=worker,
-    )
 
 
 def finished_jobs(configuration: Configuration, on_evict: Callable[[str], None]) -> ExecutionGraphInfoStore:

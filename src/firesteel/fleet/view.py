@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
+from firesteel.rpc.messages import Heard, Registered, Registration, WorkerReport
 from firesteel.stores.workers import WorkerRecord
+from firesteel.types import AttemptId, JobID
 
 
 class Standing(StrEnum):
@@ -72,4 +74,27 @@ class FleetView(Protocol):
 
     async def revoke(self, worker: str) -> None:
         """Let its credential be of no use from now on, and end its connection."""
+        ...
+
+
+class WorkerSessions(Protocol):
+    """What workers themselves ask of their leader."""
+
+    heartbeat: float
+    """Seconds between two reports."""
+
+    async def register(self, registration: Registration) -> Registered: ...
+
+    def commands(self, worker: str, incarnation: str) -> AsyncIterator[bytes]:
+        """The commands for one process of a worker, a line each. Raises WorkerStateError for one that is not registered."""
+        ...
+
+    def report(self, worker: str, report: WorkerReport) -> Heard: ...
+
+    def attempts_of(self, job_id: JobID) -> Sequence[tuple[str, AttemptId]]:
+        """The attempts of a job whose files are on workers that are there."""
+        ...
+
+    async def call(self, worker: str, method: str, args: Mapping[str, Any]) -> Any:
+        """Have a worker do something. Raises WorkerLostError."""
         ...

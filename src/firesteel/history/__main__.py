@@ -13,9 +13,9 @@ from pathlib import Path
 
 from firesteel.config import Configuration, load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.node_log import log_as, log_to
 from firesteel.entrypoint.settings import settings_from_stdin
 from firesteel.errors import FiresteelError
+from firesteel.node_log import log_as, log_to
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from firesteel.dispatcher.questions import unknown
 from firesteel.errors import JobStateError, OperationNotFoundError
 from firesteel.failure import Failure
 from firesteel.fleet.enrollment import Enrollment
-from firesteel.fleet.view import FleetView
+from firesteel.fleet.view import FleetView, WorkerSessions
 from firesteel.jobmaster.events import JobEvents, Subscription, state_event
 from firesteel.resourcemanager.overview import NO_RESOURCES
 from firesteel.status import JobStatus
@@ -107,6 +107,10 @@ class HistoryGateway:
 
     @property
     def fleet(self) -> FleetView:
+        _refuse()
+
+    @property
+    def sessions(self) -> WorkerSessions:
         _refuse()
 
     @property

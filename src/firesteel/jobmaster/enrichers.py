@@ -31,6 +31,7 @@ _TYPES: Mapping[FailureKind, str] = {
     FailureKind.OUT_OF_MEMORY: "OUT_OF_MEMORY",
     FailureKind.ENGINE_LOST: "ENGINE_LOST",
     FailureKind.ENGINE_START: "ENGINE_LOST",
+    FailureKind.WORKER_LOST: "WORKER_LOST",
     FailureKind.KILLED: "KILLED",
     FailureKind.INTERNAL: "INTERNAL",
 }

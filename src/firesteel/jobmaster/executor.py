@@ -41,6 +41,10 @@ class Presence(StrEnum):
 class AttemptExecutor(Protocol):
     """Runs attempts that outlive the control plane. Every method may be repeated, by this leader or the next."""
 
+    def place(self, attempt: AttemptId, worker: str) -> None:
+        """Say which worker has an attempt, or is to have it, before anything is asked about it. Empty: that of this node."""
+        ...
+
     async def start(self, deployment: Deployment) -> None:
         """Start the attempt. An attempt that was started before, by any leader, is not started again.
 

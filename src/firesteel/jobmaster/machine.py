@@ -41,6 +41,8 @@ class ExceptionEntry:
 class JobState:
     restart: Restart
     history_size: int = 16
+    movable: bool = False
+    """Whether the job runs again elsewhere when the host of its attempt is lost, whatever its restart strategy says."""
 
     attempt: int = 0
     """The last attempt that was or may have been started. Attempts count from 1."""
@@ -48,8 +50,8 @@ class JobState:
     """Whether `attempt` may be running. False between attempts."""
     engine_id: str | None = None
     """Where `attempt` was placed; None for a classic driver."""
-    host: str = ""
-    """The host on which its driver runs (see firesteel.hosts); empty when that was not recorded."""
+    worker: str = ""
+    """The worker that has it; empty: that of the node that placed it."""
     endpoint: str = ""
     """The address of its engine."""
     started_at: float = 0.0
@@ -94,7 +96,7 @@ class JobState:
             "attempt": self.attempt,
             "deployed": self.deployed,
             "engine_id": self.engine_id,
-            "host": self.host,
+            "worker": self.worker,
             "endpoint": self.endpoint,
             "started_at": self.started_at,
             "given_up": self.given_up,
@@ -119,7 +121,7 @@ class JobState:
             attempt=data["attempt"],
             deployed=data["deployed"],
             engine_id=data["engine_id"],
-            host=data.get("host", ""),
+            worker=data.get("worker", ""),
             endpoint=data.get("endpoint", ""),
             started_at=data.get("started_at", 0.0),
             given_up=data.get("given_up", 0),
@@ -162,9 +164,8 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundElsewhere:
-    """The job has a record of an earlier leader, and its attempt is on another host: its state cannot be seen from
-    here."""
+class WorkerAwaited:
+    """The job has a record of an earlier leader, and the worker that has its attempt has not come to this one yet."""
 
     reason: str
 
@@ -172,8 +173,8 @@ class FoundElsewhere:
 @dataclass(frozen=True, slots=True)
 class SlotGranted:
     engine_id: str | None
-    host: str = ""
-    """The host on which a driver that is started now runs."""
+    worker: str = ""
+    """Which is to run the attempt."""
     endpoint: str = ""
     """The engine's address."""
 
@@ -208,6 +209,8 @@ class EngineLost:
     attempt: int
     reason: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    kind: FailureKind = FailureKind.ENGINE_LOST
+    """WORKER_LOST: with its whole host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,7 @@ class StopRequested:
 Event = (
     Started
     | Recovered
-    | FoundElsewhere
+    | WorkerAwaited
     | SlotGranted
     | SlotRefused
     | Deployed
@@ -346,8 +349,8 @@ def _step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 -
             return _enter(state, JobStatus.CREATED, now), (RequestSlot(),)
         case Recovered():
             return _recovered(state, event, now)
-        case FoundElsewhere():
-            return _found_elsewhere(state, event, now), ()
+        case WorkerAwaited():
+            return _worker_awaited(state, event, now), ()
         case SlotGranted():
             return _slot_granted(state, event, now)
         case SlotRefused():
@@ -366,8 +369,7 @@ def _step(state: JobState, event: Event, now: float) -> Step:  # noqa: PLR0912 -
         case EngineLost() if state.status is JobStatus.RECONCILING:
             return replace(state, lost=event.reason), ()
         case EngineLost():
-            failure = Failure(FailureKind.ENGINE_LOST, event.reason)
-            return _failing(state, event.attempt, failure, event.labels, now)
+            return _failing(state, event.attempt, Failure(event.kind, event.reason), event.labels, now)
         case AttemptEnded():
             return _attempt_ended(state, event, now)
         case Fenced():
@@ -408,8 +410,8 @@ def cause_of(event: Event) -> str:  # noqa: PLR0912 - one branch per event
             return _PRESENCES[event.presence] + (
                 ", its engine was gone" if event.presence and not event.has_slot else ""
             )
-        case FoundElsewhere():
-            return "its attempt is on another host"
+        case WorkerAwaited():
+            return "the worker that has its attempt is awaited"
         case SlotGranted():
             return f"slot on engine {event.engine_id}" if event.engine_id else "slot for a JVM of its own"
         case SlotRefused():
@@ -472,12 +474,12 @@ def _recovered(state: JobState, event: Recovered, now: float) -> Step:
             return _enter(replace(state, pending=entry), JobStatus.FAILING, now), (Fence(state.attempt),)
 
 
-def _found_elsewhere(state: JobState, event: FoundElsewhere, now: float) -> JobState:
+def _worker_awaited(state: JobState, event: WorkerAwaited, now: float) -> JobState:
     """The job stays as it is, RECONCILING: neither watched, which is impossible, nor started a second time. It says why."""
     told = {e.failure.message for e in state.exceptions}
-    if event.reason in told:
+    if event.reason in told or state.status is not JobStatus.RECONCILING:
         return state
-    entry = ExceptionEntry(Failure(FailureKind.ENGINE_LOST, event.reason), now, state.attempt)
+    entry = ExceptionEntry(Failure(FailureKind.WORKER_LOST, event.reason), now, state.attempt)
     return replace(state, exceptions=(*state.exceptions, entry)[-state.history_size :])
 
 
@@ -495,7 +497,7 @@ def _slot_granted(state: JobState, event: SlotGranted, now: float) -> Step:
         attempt=state.attempt + 1,
         deployed=True,
         engine_id=event.engine_id,
-        host=event.host,
+        worker=event.worker,
         endpoint=event.endpoint,
         started_at=now,
         restart_at=None,
@@ -538,7 +540,7 @@ def _fenced(state: JobState, event: Fenced, now: float) -> Step:
         # It had succeeded in the moment in which its engine or its driver seemed lost.
         state = replace(state, pending=None, stopped=event.result.stopped)
         return _finish(state, JobStatus.FINISHED, None, now)
-    ended = PastAttempt(state.attempt, state.started_at, now, state.engine_id, state.endpoint)
+    ended = PastAttempt(state.attempt, state.started_at, now, state.engine_id, state.endpoint, state.worker)
     return _decide(replace(state, past=state.past.after(ended, event.progress)), now)
 
 
@@ -554,7 +556,7 @@ def _decide(state: JobState, now: float) -> Step:
         failures=state.failures.failed(now, keep=remembered(state.restart)),
         exceptions=(*state.exceptions, entry)[-state.history_size :],
     )
-    delay = restart_delay(state.restart, state.failures, entry.failure)
+    delay = restart_delay(state.restart, state.failures, entry.failure, movable=state.movable)
     if delay is None:
         return _finish(state, JobStatus.FAILED, entry.failure, now)
     state = _enter(replace(state, restart_at=now + delay), JobStatus.RESTARTING, now)

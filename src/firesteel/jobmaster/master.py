@@ -28,7 +28,6 @@ from firesteel.errors import (
 )
 from firesteel.failure import Failure, FailureKind
 from firesteel.ha.protocols import Epoch
-from firesteel.hosts import Whereabouts, this_host
 from firesteel.jobmaster.enrichers import FailureEnrichers
 from firesteel.jobmaster.events import JobEvents, state_event
 from firesteel.jobmaster.executor import AttemptExecutor, Deployment
@@ -44,7 +43,6 @@ from firesteel.jobmaster.machine import (
     Fence,
     Fenced,
     Finish,
-    FoundElsewhere,
     Instruction,
     JobState,
     Persist,
@@ -59,6 +57,7 @@ from firesteel.jobmaster.machine import (
     StopRequested,
     WaitForRestart,
     Watch,
+    WorkerAwaited,
     gone,
     step,
 )
@@ -75,6 +74,7 @@ from firesteel.types import AttemptId, Guard
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+AWAITED_SECONDS = 10.0
 SILENT_TRIES = 3
 """How often an engine that the ResourceManager no longer knows is still asked to release a session."""
 
@@ -96,7 +96,6 @@ class JobMasterServices:
     history_size: int
     events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
-    whereabouts: Whereabouts = field(default_factory=lambda: Whereabouts(this_host()))
     metrics: MetricRegistry = field(default_factory=MetricRegistry)
 
 
@@ -104,13 +103,20 @@ class JobMaster:
     """Drives one job from its first attempt, or from where an earlier leader left it, to its end."""
 
     def __init__(self, submission: Submission, record: Mapping[str, Any] | None, services: JobMasterServices) -> None:
-        restart = submission.graph.settings.restart
+        graph = submission.graph
+        restart = graph.settings.restart
         self.submission = submission
-        self.state = (
+        state = (
             JobState.of_record(restart, services.history_size, record).taken_over(services.epoch, services.now())
             if record is not None
             else JobState(restart, services.history_size, epoch=services.epoch)
         )
+        # What a program does besides its outputs is its own affair: it is run again only if its strategy says so.
+        self.state = replace(state, movable=graph.script is None and graph.interactive is None)
+        for past in self.state.past.attempts:
+            services.executor.place(AttemptId(submission.job_id, past.number), past.worker)
+        if self.state.attempt and self.state.deployed:
+            services.executor.place(AttemptId(submission.job_id, self.state.attempt), self.state.worker)
         self._known = record is not None
         self._services = services
         self._mailbox: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
@@ -181,39 +187,31 @@ class JobMaster:
 
     async def _recover(self) -> None:
         state = self.state
-        if (elsewhere := await self._elsewhere()) is not None:
-            logger.error("job %s: %s", self.submission.job_id, elsewhere)
-            self.reclaimed.set()
-            self._post(FoundElsewhere(elsewhere))
-            return
         presence, has_slot = None, False
         # A job that is to be cancelled needs no slot any more, and must not wait for an engine that may be silent.
         if state.deployed and not state.cancel_requested:
             attempt = self._attempt(state.attempt)
-            slot = await self._services.resources.reclaim_slot(await self._earlier_request(), state.engine_id)
+            waiting = self._tasks.start(self._say_what_is_awaited(), "worker")
+            slot = await self._services.resources.reclaim_slot(
+                await self._earlier_request(), state.engine_id, state.worker
+            )
             has_slot = slot is not None
             if slot is not None:
                 self._hold(slot, state.attempt)
             self.reclaimed.set()  # what follows may take long, and no other job depends on it
             presence = await self._patiently(lambda: self._services.executor.find(attempt), f"looking for {attempt}")
+            waiting.cancel()
         self.reclaimed.set()
         self._post(Recovered(has_slot, presence, {} if has_slot else await self._labels(gone(state))))
 
-    async def _elsewhere(self) -> str | None:
-        """Why the attempt that was started last cannot be seen from here; None when it can, or there is none."""
-        state, whereabouts = self.state, self._services.whereabouts
-        if not state.deployed or whereabouts.elsewhere(state.host, seen=False) is None:
-            return None
-        attempts = await self._patiently(
-            lambda: self._services.executor.attempts(self.submission.job_id), "looking for attempts"
-        )
-        host = whereabouts.elsewhere(state.host, seen=state.attempt in attempts)
-        if host is None:
-            return None
-        return (
-            f"attempt {state.attempt} was started on host {host.name}, and the leader is on {whereabouts.here.name}, from "
-            "where it can be neither seen nor ended; it may run on. Let a node on that host lead: it takes the job over. If "
-            f"the host is gone for good, add {host.name} to high-availability.lost-hosts and restart the nodes"
+    async def _say_what_is_awaited(self) -> None:
+        """A worker that lives comes to a new leader by itself, in a moment."""
+        await asyncio.sleep(AWAITED_SECONDS)
+        self._post(
+            WorkerAwaited(
+                f"attempt {self.state.attempt} is on worker {self.state.worker}, which has not come to this leader yet; it may "
+                "run on. `firesteel worker list` shows when it will be given up"
+            )
         )
 
     async def _earlier_request(self) -> SlotRequest:
@@ -312,16 +310,16 @@ class JobMaster:
             return
         self._waiting = None
         self._hold(slot, self.state.attempt + 1)
-        host = str(self._services.whereabouts.here)
         if (engine := slot.engine) is None:
-            self._post(SlotGranted(None, host))
+            self._post(SlotGranted(None, slot.worker))
         else:
-            self._post(SlotGranted(engine.engine_id, host, engine.address))
+            self._post(SlotGranted(engine.engine_id, slot.worker, engine.address))
 
     async def _deploy(self, number: int) -> None:
         engine = self._slot.engine if self._slot is not None else None
         self._services.guard()
         submission = self.submission
+        self._services.executor.place(self._attempt(number), self.state.worker)
         deployment = Deployment(
             self._attempt(number),
             submission.graph,
@@ -358,10 +356,6 @@ class JobMaster:
         self._post(AttemptEnded(number, result, labels))
 
     async def _cancel(self, number: int) -> None:
-        if (elsewhere := await self._elsewhere()) is not None:
-            # The wish is durable. A leader on that host carries it out; from here that could not be seen.
-            logger.error("job %s is not cancelled yet: %s", self.submission.job_id, elsewhere)
-            return
         try:
             await self._services.executor.cancel(self._attempt(number), guard=self._services.guard)
         except FencingError:
@@ -426,8 +420,8 @@ class JobMaster:
 
     async def _await_loss(self, slot: Slot, number: int) -> None:
         reason = await slot.lost
-        failure = Failure(FailureKind.ENGINE_LOST, reason)
-        self._post(EngineLost(number, reason, await self._labels(failure)))
+        failure = Failure(FailureKind.WORKER_LOST if slot.worker_lost else FailureKind.ENGINE_LOST, reason)
+        self._post(EngineLost(number, reason, await self._labels(failure), failure.kind))
 
     # -- small things ---------------------------------------------------------------------------------------------
 

@@ -31,6 +31,8 @@ class PastAttempt:
     engine_id: str | None
     endpoint: str = ""
     """The address of that engine."""
+    worker: str = ""
+    """Which had it, and has its logs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,15 @@ def remembered(strategy: Restart) -> int:
     return max(REMEMBERED, strategy.max_failures + 1) if isinstance(strategy, FailureRateRestart) else REMEMBERED
 
 
-def restart_delay(strategy: Restart, history: RestartHistory, failure: Failure) -> float | None:
-    """Seconds until the next attempt, or None to give up. `history` holds the failure that just happened."""
+def restart_delay(
+    strategy: Restart, history: RestartHistory, failure: Failure, *, movable: bool = False
+) -> float | None:
+    """Seconds until the next attempt, or None to give up. `history` holds the failure that just happened.
+
+    A job whose host was lost has not failed itself: one that is `movable` goes on elsewhere at once.
+    """
+    if movable and failure.kind is FailureKind.WORKER_LOST:
+        return 0.0
     count = history.count
     if failure.kind in HOPELESS:
         return None

@@ -150,7 +150,7 @@ SAVEPOINTS = _counter(
     known=(("completed",), ("failed",)),
 )
 SAVEPOINT_SECONDS = _times(
-    Group.DISPATCHER, "savepoint", "Time from the request for a savepoint until it was complete.", buckets=SLOW
+    Group.DISPATCHER, "savepoint", "Time from the wish for a savepoint until it was complete.", buckets=SLOW
 )
 
 # -- resource manager and engines ---------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Slot:
     """Done, with the reason, when the engine or its worker is gone. The slot need not be released then."""
     worker: str = ""
     """Where the driver runs, and the engine, unless it was attached."""
+    worker_lost: bool = False
+    """Once `lost` is done: whether the whole worker is gone."""
 
 
 class ResourceManagerGateway(Protocol):

@@ -269,6 +269,7 @@ class ResourceManager:
                 del self._slots[ticket]
                 self._state.release(ticket, self._now())
             if not slot.lost.done():
+                slot.worker_lost = True
                 slot.lost.set_result(reason)
         self._announce(worker)
         self._renew()

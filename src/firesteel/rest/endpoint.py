@@ -20,6 +20,7 @@ from firesteel.config import Configuration
 from firesteel.config.fingerprint import fingerprint
 from firesteel.config.sections import Authentication, Role
 from firesteel.config.values import memory_bytes
+from firesteel.fleet.mirror import LogMirror
 from firesteel.hosts import this_user
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
@@ -108,12 +109,12 @@ class WebMonitorEndpoint:
             audit = AuditLog(security.audit_log or self._directory / "audit.log")
             audit.start()
             opened.push_async_callback(audit.aclose)
-            client = await opened.enter_async_context(await asyncio.to_thread(self._client))
+            client = await opened.enter_async_context(await asyncio.to_thread(self.node_client))
             context = self._context = RestContext(
                 configuration=self._configuration,
                 node=node,
                 blobs=self._blobs,
-                logs=JobLogs(ClusterLayout(self._directory).jobs),
+                logs=self._logs(node),
                 directory=self._directory,
                 job_of_key=self._job_of_key,
                 metrics=self._metrics,
@@ -173,6 +174,11 @@ class WebMonitorEndpoint:
             tasks.start(announcement.keep(), "announcement")
             yield address
 
+    def _logs(self, node: NodeView) -> JobLogs:
+        layout = ClusterLayout(self._directory)
+        mirror = LogMirror(layout.mirror, lambda: node.dispatcher.sessions)
+        return JobLogs(layout.jobs, layout.mirror, mirror.copy)
+
     # -- leaving without disturbing clients -----------------------------------------------------------------------
 
     async def finish(self) -> None:
@@ -224,7 +230,12 @@ class WebMonitorEndpoint:
 
         return noticed
 
-    def _client(self) -> httpx.AsyncClient:
+    @property
+    def address(self) -> str:
+        """Where this node serves; empty before it does."""
+        return "" if self._context is None else self._context.address
+
+    def node_client(self) -> httpx.AsyncClient:
         """The client for requests to the leader. Event streams may be silent for long, so reads have no timeout."""
         security = self._configuration.security
         timeout = httpx.Timeout(self._configuration.rest.request_timeout, read=None, pool=None)

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
-import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
-from firesteel.attempts.attempt import OUTPUT
-from firesteel.fs.files import NotAPlainFileError, open_plain
+from firesteel.attempts.log_files import FILES, OPERATORS, RESULT, open_regular, regular
 from firesteel.types import JobID
+
+__all__ = ["FILES", "OPERATORS", "RESULT", "JobLogs", "LogFile", "json_object", "open_regular", "read_range", "regular"]
 
 CHUNK = 1 << 18
 LARGEST_JSON = 16 << 20
 """Bytes that are parsed at once, during which nothing else runs."""
 _ATTEMPTS = "attempts"
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-OPERATORS, RESULT = f"{OUTPUT}/operators.json", f"{OUTPUT}/result.json"
-"""The driver's records of Spark's operators, and of the end of its attempt."""
-FILES = {
-    "stdout": f"{OUTPUT}/stdout.log",
-    "stderr": f"{OUTPUT}/stderr.log",
-    "events": f"{OUTPUT}/events.jsonl",
-    "jvm": "jvm.log",
-    "engine": "engine.log",
-}
-"""The names of logs, and their files. Nothing else can be requested (S4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +31,25 @@ class LogFile:
     modified: float
 
 
-class JobLogs:
-    """Logs of attempts, below `<cluster>/jobs/<job id>/attempts/<n>`."""
+async def _nothing(_: JobID) -> None:
+    pass
 
-    def __init__(self, root: Path) -> None:
+
+class JobLogs:
+    """Logs of attempts, below `<cluster>/jobs/<job id>/attempts/<n>`; those of other hosts below `<cluster>/mirror`, in the
+    same way, once they have been copied from there."""
+
+    def __init__(
+        self, root: Path, mirror: Path | None = None, copy: Callable[[JobID], Awaitable[None]] = _nothing
+    ) -> None:
+        """`copy`: has what is new in the files of a job on other hosts copied to `mirror`."""
         self._root = root
+        self._mirror = mirror
+        self._copy = copy
+
+    async def refresh(self, job_id: JobID) -> None:
+        """Have the files here as they are now, wherever the attempts run. To be called before files are read."""
+        await self._copy(job_id)
 
     def path(self, job_id: JobID, attempt: int, name: str) -> Path | None:
         """None for a name that is not in FILES."""
@@ -55,19 +58,28 @@ class JobLogs:
 
     def directory(self, job_id: JobID, attempt: int) -> Path:
         """The directory of an attempt."""
-        return self._root / job_id / _ATTEMPTS / str(attempt)
+        here = self._root / job_id / _ATTEMPTS / str(attempt)
+        if self._mirror is not None and not here.is_dir():
+            there = self._mirror / job_id / _ATTEMPTS / str(attempt)
+            if there.is_dir():
+                return there
+        return here
 
     async def attempts(self, job_id: JobID) -> list[int]:
         """The attempts that have files, oldest first."""
+        await self.refresh(job_id)
         return await asyncio.to_thread(self.attempt_numbers, job_id)
 
     def attempt_numbers(self, job_id: JobID) -> list[int]:
         """`attempts`, for threads."""
-        directory = self._root / job_id / _ATTEMPTS
-        try:
-            return sorted(int(n) for n in os.listdir(directory) if _ATTEMPT.fullmatch(n))
-        except FileNotFoundError:
-            return []
+        roots = [self._root] if self._mirror is None else [self._root, self._mirror]
+        found = set[int]()
+        for root in roots:
+            try:
+                found.update(int(n) for n in os.listdir(root / job_id / _ATTEMPTS) if _ATTEMPT.fullmatch(n))
+            except FileNotFoundError:
+                continue
+        return sorted(found)
 
     async def files(self, job_id: JobID, attempt: int) -> list[LogFile]:
         return await asyncio.to_thread(self._files, job_id, attempt)
@@ -80,44 +92,6 @@ class JobLogs:
             if (there := regular(path)) is not None:
                 found.append(LogFile(name, there.st_size, there.st_mtime))
         return found
-
-
-def regular(path: Path) -> os.stat_result | None:
-    """The status of a plain file; None for anything else. A job may have put a link or a pipe there (S4)."""
-    try:
-        with _parent(path) as parent:
-            there = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
-    except OSError:
-        return None
-    return there if stat.S_ISREG(there.st_mode) else None
-
-
-@contextlib.contextmanager
-def _parent(path: Path) -> Iterator[int]:
-    """The directory of a file, opened. A job that is not confined can change the directory of its attempt
-    (`<job id>/attempts/<n>`, and `output` in it), so links in it are not followed."""
-    parts = path.parent.parts
-    depth = next((n for n in (3, 4) if parts[-n + 1 : -n + 2] == (_ATTEMPTS,)), 0)
-    ours, theirs = path.parents[depth], parts[len(parts) - depth :]
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    parent = os.open(ours, flags)
-    try:
-        for name in theirs:
-            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=parent)
-            os.close(parent)
-            parent = inner
-        yield parent
-    finally:
-        os.close(parent)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open a plain file for reading. Raises FileNotFoundError for anything else, and never waits for the writer of a pipe."""
-    try:
-        with _parent(path) as parent:
-            return open_plain(path.name, os.O_NOFOLLOW, dir_fd=parent)
-    except (OSError, NotAPlainFileError) as error:
-        raise FileNotFoundError(str(path)) from error
 
 
 def json_object(path: Path) -> dict[str, Any] | None:

@@ -123,6 +123,14 @@ class FakeExecutor:
             if attempt.job_id == job_id and not fake.ended.done():
                 fake.ended.set_result(result)
 
+    def result_of(self, attempt: AttemptId) -> AttemptResult | None:
+        """How an attempt that was started has ended; None while it runs."""
+        ended = self._attempts[attempt].ended
+        return ended.result() if ended.done() else None
+
+    def place(self, attempt: AttemptId, worker: str) -> None:
+        """See AttemptExecutor. All are in this process."""
+
     async def start(self, deployment: Deployment) -> None:
         attempt = deployment.attempt
         if attempt in self._attempts or attempt in self._verdicts:

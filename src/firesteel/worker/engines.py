@@ -16,16 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from firesteel.concurrency import surely
+from firesteel.config import Configuration
+from firesteel.config.sections import Isolation
 from firesteel.engines import launcher
 from firesteel.engines.java import find_java
 from firesteel.engines.launcher import LaunchOptions
 from firesteel.engines.record import EngineDirectory, EngineRecord, EngineSpec
 from firesteel.errors import EngineLostError, EngineStartError, FencingError
 from firesteel.fs.files import tail
-from firesteel.hosts import Whereabouts, this_host
+from firesteel.hosts import Whereabouts, this_host, this_user
+from firesteel.layout import ClusterLayout
 from firesteel.processes import ProcessIdentity
 from firesteel.resourcemanager.provider import EngineHealth
 from firesteel.types import Guard
+from firesteel.worker.launch_options import launch_options
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -257,3 +261,17 @@ def is_seen(record: EngineRecord) -> bool:
     """Whether the process of an engine can be seen from here. One in another container holds no lock that would show
     it."""
     return record.process is not None and record.process.alive
+
+
+def engine_provider(configuration: Configuration, worker: str) -> LocalEngineProvider:
+    """The provider of this host's engines, as configured."""
+    return LocalEngineProvider(
+        EngineDirectory(ClusterLayout.of(configuration).home),
+        launch_options(configuration),
+        shared=EngineDirectory(configuration.data.dir) if configuration.engine.reuse else None,
+        shared_owner=None if configuration.engine.isolation is Isolation.SESSION else this_user(),
+        token=configuration.engine.token or "",
+        patience=configuration.heartbeat.timeout,
+        whereabouts=Whereabouts(this_host()),
+        worker=worker,
+    )

@@ -77,7 +77,7 @@ class LocalAttemptExecutor:
         """
         self._files = files
         self._configuration = configuration
-        whereabouts = Whereabouts(this_host(), frozenset(configuration.high_availability.lost_hosts))
+        whereabouts = Whereabouts(this_host())
         self._processes = AttemptProcesses(configuration, root, pool)
         self._launcher = AttemptLauncher(configuration, self._processes, whereabouts.here)
         self._settling = AttemptSettling(self._processes, whereabouts, start_timeout=configuration.driver.start_timeout)
@@ -116,6 +116,9 @@ class LocalAttemptExecutor:
         self._threads.shutdown(wait=False)
         self._urgent.shutdown(wait=False)
         self.errands.close()
+
+    def place(self, attempt: AttemptId, worker: str) -> None:
+        """See AttemptExecutor. Everything here is on this host."""
 
     # -- starting -------------------------------------------------------------------------------------------------
 

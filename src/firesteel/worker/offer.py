@@ -14,8 +14,10 @@ from firesteel.sandbox import landlock
 from firesteel.worker.sandboxing import sandbox_policy
 
 
-def local_offer(configuration: Configuration, default_spec: EngineSpec, worker: str) -> WorkerOffer:
-    """The offer of the worker with this id. Where the options say nothing of a maximum, it is what this machine or the
+def local_offer(
+    configuration: Configuration, default_spec: EngineSpec, worker: str, name: str | None = None
+) -> WorkerOffer:
+    """The offer of the worker with this id and name. Where the options say nothing of a maximum, it is what this machine or the
     default engine has.
 
     Raises EnvironmentNotReadyError when a sandbox is asked for that this machine does not have.
@@ -23,7 +25,7 @@ def local_offer(configuration: Configuration, default_spec: EngineSpec, worker: 
     options = configuration.engine
     return WorkerOffer(
         worker=worker,
-        name=configuration.worker.name or this_host().name,
+        name=name or configuration.worker.name or this_host().name,
         max_engines=options.max_engines,
         max_cores=options.max_cores or max(os.cpu_count() or 1, local_cores(default_spec.master)),
         max_memory=options.max_memory or max(_machine_memory(), default_spec.memory, key=memory_bytes),

@@ -49,8 +49,7 @@ class AttemptSettling:
             return
         if (host := self._whereabouts.elsewhere(directory.host(), seen=True)) is not None:
             raise AttemptElsewhereError(
-                f"the attempt in {directory.root} was started on host {host.name} and can only be ended there; let a node on "
-                f"that host lead, or add {host.name} to high-availability.lost-hosts when it is gone for good"
+                f"the attempt in {directory.root} was started on host {host.name} and can only be ended there"
             )
 
     def settle(

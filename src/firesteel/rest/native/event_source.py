@@ -188,6 +188,7 @@ class _Watch:
         self.count = 0
         """The number of listeners, including those that are about to join."""
         self.task: asyncio.Task[None] | None = None
+        self._logs = logs
         self._tail = JobTail(logs, job_id)
         self._turn = asyncio.Lock()
         self._begun = False
@@ -195,6 +196,7 @@ class _Watch:
     async def join(self, listener: Listener, known: Mapping[str, Any]) -> None:
         async with self._turn:
             if not self._begun:
+                await self._logs.refresh(self.job_id)
                 await asyncio.to_thread(self._tail.begin)
                 self._begun = True
             news = await asyncio.to_thread(self._tail.recent) if listener.wants_logs else []
@@ -208,6 +210,7 @@ class _Watch:
         async with self._turn:
             if not self._begun:
                 return False
+            await self._logs.refresh(self.job_id)
             news = await asyncio.to_thread(self._tail.news, over=over)
             _tell(self._events(news), self.listeners)
             return bool(news)

@@ -80,8 +80,13 @@ def _open(context: RestContext, caller: Caller, stream: AsyncGenerator[bytes, No
 class EventStream(StreamingResponse):
     """Releases the resources of the stream as soon as it ends, in any way."""
 
-    def __init__(self, stream: AsyncGenerator[bytes, None], on_end: Callable[[], None]) -> None:
-        super().__init__(stream, headers=HEADERS)
+    def __init__(
+        self,
+        stream: AsyncGenerator[bytes, None],
+        on_end: Callable[[], None],
+        content_type: str = "text/event-stream; charset=utf-8",
+    ) -> None:
+        super().__init__(stream, headers={**HEADERS, "content-type": content_type})
         self._stream = stream
         self._on_end = on_end
 

@@ -112,6 +112,7 @@ async def last_attempt(context: RestContext, job_id: JobID) -> int:
 async def _log(
     context: RestContext, job_id: JobID, attempt: int, name: str, tail: int | None, range_: str | None
 ) -> Response:
+    await context.logs.refresh(job_id)
     path = context.logs.path(job_id, attempt, name)
     there = None if path is None else await asyncio.to_thread(regular, path)
     if path is None or there is None:

@@ -21,6 +21,7 @@ from firesteel.rest.native import (
     sessions,
     submit,
     vertex_log,
+    worker_sessions,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -41,4 +42,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     about.router,
     metrics.router,
     documentation.router,
+    worker_sessions.router,
 )
