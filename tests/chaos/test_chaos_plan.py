@@ -21,12 +21,12 @@ ALL = (*TABLE, *zookeeper_faults(cast("Any", None)), *postgresql_faults(cast("An
 
 
 def test_the_table_has_every_fault_that_can_be_played_here() -> None:
-    wanted = {f"F{n}" for n in [*range(1, 9), *range(10, 16), *range(18, 24)]}
+    wanted = {f"F{n}" for n in [*range(1, 9), *range(10, 16), *range(18, 24), *range(26, 30)]}
     assert wanted <= {each.name for each in ALL}
     keys = [each.key for each in ALL]
     assert len(keys) == len(set(keys))
     assert all(each.needs <= set(ABILITIES) for each in ALL)
-    harms = {"nodes", "drivers", "engines", "store", "quorum", "network", "clients", "disk"}
+    harms = {"nodes", "drivers", "engines", "store", "quorum", "network", "clients", "disk", "hosts", "frozen"}
     assert all(each.harms <= harms for each in ALL)
 
 

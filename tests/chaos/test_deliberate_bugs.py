@@ -199,7 +199,7 @@ def a_batch_job(scene: Scene) -> None:
         return bool(events) and events[-1]["result"] is not None and not events[-1]["result"]["dirty"]
 
     scene.until("the job is not cleaned up", clean)
-    for what in leftovers(scene.cluster.data_dir, scene.cluster.cluster_id, batch):
+    for what in leftovers(scene.cluster.sites()[0], batch):
         scene.history.record("left", job=batch.job, what=what)
     assert scene.client is not None
     scene.errands.ask_result(scene.client, batch)

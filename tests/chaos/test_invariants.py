@@ -92,6 +92,15 @@ def _pressed(tale: Tale, what: str, growth: int) -> Tale:
     return tale
 
 
+LOST = ("drivers", "engines", "hosts")
+
+
+def _moved(lost: str, *, after: float) -> Tale:
+    """A host is lost, and the job that ran on w1 runs again so much later."""
+    tale = Tale("streaming").driver(1, site="w1").fault(5, 40, "F27", *LOST, sites=[lost])
+    return tale.driver(6, alive=False, site="w1").driver(5 + after, attempt=2, pid=8, site="w3").until(90)
+
+
 GOOD: dict[str, list[Callable[[], Tale]]] = {
     "I1": [
         lambda: (
@@ -105,6 +114,13 @@ GOOD: dict[str, list[Callable[[], Tale]]] = {
         lambda: Tale(failures=1, restarts=2, delay=0.3).run(1, 2, "failed").run(3, 4),
         # A process that has nothing to do with it was put in the place of its driver.
         lambda: Tale().fault(3, 9, "F18", "drivers", stranger=99).driver(1).driver(4, pid=99).driver(5, alive=False),
+        # Its host stood still, and nobody there could end it.
+        lambda: (
+            Tale()
+            .driver(1, site="w1")
+            .fault(5, 30, "F29", *LOST, "frozen", sites=["w1"])
+            .driver(22, attempt=2, pid=8, site="w2")
+        ),
     ],
     "I3": [
         # Killed between its last line and its result.
@@ -152,8 +168,12 @@ GOOD: dict[str, list[Callable[[], Tale]]] = {
             Tale("streaming").driver(1).fault(5, 9, "F13", "drivers").driver(6, alive=False).driver(8, attempt=2, pid=8)
         ),
         lambda: Tale(failures=1).driver(1).driver(3, alive=False).driver(4, attempt=2, pid=8),
+        lambda: _moved("w1", after=15.0),
     ],
     "I9": [
+        lambda: _moved("w1", after=24.0),
+        # It had finished before its host was given up.
+        lambda: Tale().submit().driver(1, site="w1").fault(5, 30, "F27", *LOST, sites=["w1"]).ended(20).until(90),
         lambda: Tale().fault(5, 9).say(5.5, "reach", ok=False).say(18, "reach", ok=True).until(50),
         # A fault that is never healed excuses for as long as it lasts.
         lambda: Tale().fault(5, None).say(5.5, "reach", ok=False).say(80, "reach", ok=True),
@@ -287,6 +307,10 @@ BAD: dict[str, list[Callable[[], Tale]]] = {
         lambda: Tale().submit().stored(2, "graphs").stored(3, "graphs", digest="another"),
     ],
     "I2": [
+        # A host that is cut off ends its drivers before others take over.
+        lambda: (
+            Tale().driver(1, site="w1").fault(5, 30, "F28", *LOST, sites=["w1"]).driver(22, attempt=2, pid=8, site="w2")
+        ),
         lambda: Tale().driver(1).driver(4, attempt=2, pid=8).driver(5, alive=False),
         lambda: Tale().run(1, 5, "finished").run(3, 9, "finished"),
     ],
@@ -326,6 +350,8 @@ BAD: dict[str, list[Callable[[], Tale]]] = {
         ),
         lambda: Tale("streaming").driver(1).fault(5, 9).driver(6, alive=False).driver(8, attempt=2, pid=8),
         lambda: Tale("streaming").driver(1).driver(6, alive=False).driver(8, pid=8),
+        # Another host was lost than the one that had it.
+        lambda: _moved("w2", after=15.0),
         # The fault killed the driver of another job.
         lambda: (
             Tale("streaming")
@@ -338,6 +364,8 @@ BAD: dict[str, list[Callable[[], Tale]]] = {
         lambda: Tale("batch").submit().fault(5, 9).result(20, attempt=2),
     ],
     "I9": [
+        lambda: _moved("w1", after=26.0),
+        lambda: Tale().submit().driver(1, site="w1").fault(5, 30, "F27", *LOST, sites=["w1"]).until(90),
         lambda: Tale().fault(5, 9).say(5.5, "reach", ok=False).say(30, "reach", ok=True),
         lambda: Tale().say(5.5, "reach", ok=False).say(12, "reach", ok=True),
         lambda: Tale().fault(5, 9).say(5.5, "reach", ok=False).until(60),
@@ -414,7 +442,7 @@ BAD: dict[str, list[Callable[[], Tale]]] = {
     ],
 }
 
-BOUNDS = Bounds(engines=1)
+BOUNDS = Bounds(engines=1, isolation=10.0)
 
 
 def _cases(tales: dict[str, list[Callable[[], Tale]]]) -> list[Any]:

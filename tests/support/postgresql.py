@@ -124,6 +124,12 @@ class PostgreSqlServer:
         with (self.data / "postgresql.conf").open("a") as f:
             f.writelines(f"{key} = '{value}'\n" for key, value in settings.items())
 
+    def admit(self, network: str) -> None:
+        """Let clients of a network in, with their passwords."""
+        with (self.data / "pg_hba.conf").open("a") as f:
+            f.write(f"host all all {network} scram-sha-256\n")
+        self.reload()
+
     def reload(self) -> None:
         self._signal(signal.SIGHUP)
 

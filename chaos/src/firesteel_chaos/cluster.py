@@ -30,6 +30,7 @@ from firesteel.ports import LOOPBACK, NoPortError, unused_ports
 from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ChaosError
 from firesteel_chaos.network import LineGroup, TcpProxy
+from firesteel_chaos.sites import Site
 
 START_SECONDS = 40.0
 END_SECONDS = 20.0
@@ -260,6 +261,9 @@ class StagedCluster:
 
     def nodes(self) -> list[LocalNode]:
         return list(self._nodes)
+
+    def sites(self) -> list[Site]:
+        return [Site("", self.data_dir, self.cluster_id)]
 
     def client(self) -> ClusterClient:
         return ClusterClient(self.addresses, token=self.token)

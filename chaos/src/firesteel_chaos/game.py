@@ -68,6 +68,7 @@ def play(game: Game, stage: Stage) -> list[Event]:
             control=game.control,
             nodes=len(cluster.addresses),
             lease=cluster.lease,
+            isolation=stage.isolation,
             engines=stage.engines,
             results=None if stage.configuration is None else stage.configuration.dispatcher.job_result_retention,
             store=stage.store,

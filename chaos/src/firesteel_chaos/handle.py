@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from firesteel.client.cluster import ClusterClient
+from firesteel_chaos.sites import Site
 
 
 class NodeHandle(Protocol):
@@ -50,6 +51,9 @@ class ClusterHandle(Protocol):
     def cluster_id(self) -> str: ...
 
     def nodes(self) -> Sequence[NodeHandle]: ...
+
+    def sites(self) -> Sequence[Site]:
+        """Where its drivers and engines are, as far as that can be seen from here."""
 
     def client(self) -> ClusterClient:
         """A new client of all nodes. The caller closes it."""

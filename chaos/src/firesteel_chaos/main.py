@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import shutil
@@ -35,6 +36,8 @@ class StageOptions:
     lease: float
     options: dict[str, str]
     description: Path | None = None
+    workers: int = 0
+    isolation: float = 10.0
 
 
 StageMaker = Callable[[StageOptions], AbstractContextManager[Any]]
@@ -44,9 +47,15 @@ StageMaker = Callable[[StageOptions], AbstractContextManager[Any]]
 @contextlib.contextmanager
 def open_stage(wish: StageOptions) -> Iterator[Any]:
     """A cluster that is started for this, or the one that the user describes."""
+    from firesteel_chaos.controlled import ChaosError
     from firesteel_chaos.own_cluster import OwnCluster, read_description
     from firesteel_chaos.stage import LocalSettings, Stage, StoreAddress, local_stage
 
+    if wish.workers:
+        raise ChaosError(
+            "workers need hosts, and a store that those reach, which the tests have; "
+            "in a checkout of the project: python -m tests.chaos.with_servers run --workers 4 --backend zookeeper"
+        )
     if wish.description is not None:
         with OwnCluster(read_description(wish.description)) as cluster:
             yield Stage(cluster)
@@ -71,6 +80,10 @@ def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> clic
     @click.option("--control", is_flag=True, help="Play the same plan without the faults.")
     @click.option("--nodes", default=3, show_default=True, help="Number of nodes of the cluster that is started.")
     @click.option("--lease", default=4.0, show_default=True, help="Its high-availability.lease-duration, in seconds.")
+    @click.option(
+        "--workers", default=0, show_default=True, help="Hosts with a worker, beside those of the nodes (root)."
+    )
+    @click.option("--isolation", default=10.0, show_default=True, help="Their worker.isolation-timeout, in seconds.")
     @click.option("--backend", type=click.Choice(["sqlite", "postgresql", "zookeeper"]), default="sqlite")
     @click.option(
         "--store", default="", metavar="URL", help="URL of the PostgreSQL database, or host:port,… of ZooKeeper."
@@ -138,6 +151,7 @@ def _run(stage_of: StageMaker, **o: Any) -> int:
     root.mkdir(parents=True, exist_ok=True)
     definitions = dict(d.partition("=")[::2] for d in o["definitions"])
     wish = StageOptions(root, o["backend"], o["store"], o["nodes"], o["lease"], definitions, o["description"])
+    wish = dataclasses.replace(wish, workers=o["workers"], isolation=o["isolation"])
     history = Path(o["history"] or root / "history.jsonl")
     with stage_of(wish) as stage:
         described = getattr(stage.cluster, "described", None)
@@ -166,7 +180,8 @@ def _judge(events: list[Any], report_file: Path | None, *, as_json: bool) -> int
     from firesteel_chaos import invariants, report
 
     told = next((event for event in events if event.kind == "game"), None)
-    bounds = invariants.Bounds(engines=told.get("engines"), results=told.get("results")) if told is not None else None
+    keys = ("engines", "results", "isolation")
+    bounds = invariants.Bounds(**{key: told.get(key) for key in keys}) if told is not None else None
     violations = invariants.check(events, bounds=bounds)
     found = report.summary(events, violations)
     content = json.dumps(found.to_json(), indent=2)

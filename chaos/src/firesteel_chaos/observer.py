@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 
-from firesteel.layout import ClusterLayout
 from firesteel.status import JobStatus
 from firesteel_chaos.controlled import trust
 from firesteel_chaos.handle import ClusterHandle, NodeHandle
@@ -50,9 +49,10 @@ class Observer:
         self._cluster = cluster
         self._history = history
         self._store = store
-        home = ClusterLayout.below(cluster.data_dir, cluster.cluster_id).home
-        self._engines = Engines(home, cluster.data_dir)
-        self._drivers = Drivers(home / "jobs")
+        self._sites = [
+            (site, Drivers(site.home / "jobs", site.lives), Engines(site.home, site.data_dir, lives=site.lives))
+            for site in cluster.sites()
+        ]
         self._witnesses = Witnesses(witness) if witness is not None else None
         self._said: dict[Hashable, Any] = {}
         self._said_at: dict[Hashable, float] = {}
@@ -123,11 +123,13 @@ class Observer:
     def _look_around(self) -> None:
         with self._looking:
             nodes = {node.pid: node.name for node in self._cluster.nodes() if node.pid is not None}
-            for driver in self._drivers.look():
-                self._note_driver(driver, set(nodes))
-            for name, process, alive in self._engines.look():
-                if self._changed(("engine", name), (process, alive)):
-                    self._history.record("engine", engine=name, pid=process.pid, started=process.started, alive=alive)
+            for site, drivers, engines in self._sites:
+                for driver in drivers.look():
+                    self._note_driver(driver, site.name, set(nodes))
+                for name, process, alive in engines.look():
+                    if self._changed(("engine", site.name, name), (process, alive)):
+                        particulars = {"pid": process.pid, "started": process.started, "alive": alive}
+                        self._history.record("engine", engine=name, site=site.name, **particulars)
             for node in self._cluster.nodes():
                 self._note_node(node)
             self._note_store()
@@ -135,11 +137,12 @@ class Observer:
                 times = {key: self._history.at(seen.pop(key)) for key in ("began", "ended")}
                 self._history.record("write", **seen, **times)
 
-    def _note_driver(self, driver: Driver, nodes: set[int]) -> None:
+    def _note_driver(self, driver: Driver, site: str, nodes: set[int]) -> None:
         taken = self._history.at_wall(driver.taken)
         key = ("driver", driver.job, driver.attempt, driver.process)
         with self._lock:
-            by = self._said.setdefault(key, ancestor(driver.process.pid, nodes))
+            # The pids of another host mean nothing here.
+            by = self._said.setdefault(key, None if site else ancestor(driver.process.pid, nodes))
         self._history.record(
             "driver",
             job=driver.job,
@@ -150,6 +153,7 @@ class Observer:
             taken=taken,
             over=None if driver.over is None else self._history.at_wall(driver.over),
             by=by,
+            site=site,
         )
 
     def _note_node(self, node: NodeHandle) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from firesteel.client.cluster import ClusterClient
 from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ChaosError, ask_leader
+from firesteel_chaos.sites import Site
 
 COMMAND_SECONDS = 120
 _NODE_COMMANDS = ("start", "kill", "terminate", "pause", "resume")
@@ -188,6 +189,9 @@ class OwnCluster:
 
     def nodes(self) -> list[OwnNode]:
         return list(self._nodes)
+
+    def sites(self) -> list[Site]:
+        return [Site("", self.data_dir, self.cluster_id)]
 
     def client(self) -> ClusterClient:
         return ClusterClient(self.addresses, token=self.token, ca=self.ca)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,20 @@ class Driver:
 _Changes = dict[tuple[str, int, ProcessIdentity], Driver]
 
 
-class Drivers:
-    """The drivers below a directory of jobs. Directories in which nothing happens are not read again and again."""
+def _alive(process: ProcessIdentity) -> bool:
+    return process.alive
 
-    def __init__(self, jobs: Path) -> None:
+
+class Drivers:
+    """The drivers below a directory of jobs. Directories in which nothing happens are not read again and again.
+
+    Args:
+        lives: whether a process lives that the directory names; those of a host of its own have pids of that host.
+    """
+
+    def __init__(self, jobs: Path, lives: Callable[[ProcessIdentity], bool] = _alive) -> None:
         self._jobs = jobs
+        self._lives = lives
         self._quiet: dict[str, float] = {}
         """Jobs without a driver at work, and when their attempts were last looked at (as the time of the directory)."""
         self._known: dict[tuple[str, int], Driver] = {}
@@ -73,17 +82,19 @@ class Drivers:
 
     def _note(self, job: str, number: int, attempts: Path, changed: _Changes) -> None:
         before = self._known.get((job, number))
-        now = _driver(job, number, attempts / str(number), before)
+        now = _driver(job, number, attempts / str(number), before, self._lives)
         if now is None or now == before:
             return
-        if before is not None and before.working and now.process != before.process and not before.process.alive:
+        if before is not None and before.working and now.process != before.process and not self._lives(before.process):
             # Its name was written over after it had gone: that it has gone is news too.
             changed[job, number, before.process] = replace(before, working=False)
         self._known[job, number] = now
         changed[job, number, now.process] = now
 
 
-def _driver(job: str, number: int, directory: Path, before: Driver | None) -> Driver | None:
+def _driver(
+    job: str, number: int, directory: Path, before: Driver | None, lives: Callable[[ProcessIdentity], bool]
+) -> Driver | None:
     file = directory / "driver.json"
     try:
         taken = file.stat().st_mtime
@@ -97,7 +108,7 @@ def _driver(job: str, number: int, directory: Path, before: Driver | None) -> Dr
     if before is not None and process == before.process:
         taken = before.taken
     over = over_since(directory)
-    return Driver(job, number, process, taken, over is None and process.alive, over)
+    return Driver(job, number, process, taken, over is None and lives(process), over)
 
 
 def over_since(directory: Path) -> float | None:
@@ -122,8 +133,9 @@ class Engines:
     """The engines that were started from some directories. One that was seen is looked at until it is gone, also when its
     directory has been cleared up by then."""
 
-    def __init__(self, *homes: Path) -> None:
+    def __init__(self, *homes: Path, lives: Callable[[ProcessIdentity], bool] = _alive) -> None:
         self._homes = homes
+        self._lives = lives
         self._alive: dict[str, ProcessIdentity] = {}
 
     def look(self) -> list[tuple[str, ProcessIdentity, bool]]:
@@ -133,7 +145,7 @@ class Engines:
             # Made only where there is one: looking must leave no trace.
             if any(home.glob(f"engines/*/{RECORD}")):
                 seen |= {r.engine_id: r.process for r in EngineDirectory(home).all() if r.process is not None}
-        found = [(name, process, process.alive) for name, process in seen.items()]
+        found = [(name, process, self._lives(process)) for name, process in seen.items()]
         self._alive = {name: process for name, process, alive in found if alive}
         return found
 

@@ -37,6 +37,8 @@ class Stage:
     """The largest allowed number, if it is known."""
     store: str = ""
     """The kind of store, for the report."""
+    isolation: float | None = None
+    """How long a worker may hear from no leader before it ends its jobs, in seconds; None without workers."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ crashes     F5: the leader dies at a write
 lines       F6, F7: nodes are cut off, and lines are bad
 disk        F10, F11 on SQLite, F21, F22: files and records
 processes   F13, F14, F15, F18: drivers and engines
+hosts       F27, F28, F29: hosts are lost, cut off and stand still, and workers on them
 clients     F19, F20, F23: what clients do, and what happens to them half-way
 
 Those of the servers of a store, F8 and F11, come from whoever has the servers: they are given as `Fault`s as well.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from firesteel_chaos.controlled import ChaosError
-from firesteel_chaos.faults import clients, crashes, disk, lines, nodes, processes
+from firesteel_chaos.faults import clients, crashes, disk, hosts, lines, nodes, processes
 from firesteel_chaos.faults.model import ABILITIES, Fault, Injection, NoTargetError, Strike, World, fault
 
 TABLE: tuple[Fault, ...] = (
@@ -26,6 +27,7 @@ TABLE: tuple[Fault, ...] = (
     *disk.FAULTS,
     *processes.FAULTS,
     *clients.FAULTS,
+    *hosts.FAULTS,
 )
 
 

@@ -8,7 +8,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,8 @@ ABILITIES = {
     "small-disk": "the data directory is on its own disk, which can be filled",
     "zookeeper": "the ZooKeeper servers may be harmed",
     "postgresql": "the PostgreSQL server may be harmed",
-    "hosts": "nodes and workers are on simulated hosts, which can crash, freeze and be cut off",
+    "hosts": "nodes are on simulated hosts, which can crash, freeze and be cut off",
+    "workers": "jobs run on workers, which are on such hosts too",
 }
 
 
@@ -181,6 +182,7 @@ class Strike:
     """How long it is to last, in seconds."""
     id: int = 0
     begun: bool = False
+    began_at: float = 0.0
     checks: list[Callable[[], None]] = field(default_factory=list)
     cleanups: list[Callable[[], None]] = field(default_factory=list)
 
@@ -192,9 +194,22 @@ class Strike:
         """Have something taken away once the checks are done, or the round is given up."""
         self.cleanups.append(cleanup)
 
-    def begin(self, target: str, jobs: Sequence[str] = (), what: str | None = None, **more: object) -> None:
-        """To be called right before something is done: what is seen from now on may come of it."""
+    def begin(
+        self,
+        target: str,
+        jobs: Sequence[str] = (),
+        what: str | None = None,
+        *,
+        harms: Collection[str] | None = None,
+        **more: object,
+    ) -> None:
+        """To be called right before something is done: what is seen from now on may come of it.
+
+        Args:
+            harms: instead of what the fault usually harms.
+        """
         self.begun = True
+        self.began_at = time.monotonic()
         self.world.history.record(
             "fault",
             id=self.id,
@@ -202,10 +217,14 @@ class Strike:
             variant=self.fault.variant,
             what=what or self.fault.what,
             target=target,
-            harms=sorted(self.fault.harms),
+            harms=sorted(self.fault.harms if harms is None else harms),
             jobs=list(jobs),
             **more,
         )
+
+    def last(self, seconds: float) -> None:
+        """Wait until it has lasted so long."""
+        time.sleep(max(0.0, self.began_at + seconds - time.monotonic()))
 
     def expect(self, held: bool, what: str, invariant: str) -> None:
         """Write down whether something held that only the fault itself can tell."""
@@ -248,13 +267,14 @@ class Fault:
     """One thing that can be done to a cluster. It is injected when `inject` is entered, and healed when that is left."""
 
     name: str
-    """As in the list of faults, F1 to F26."""
+    """As in the list of faults, F1 to F29."""
     variant: str
     what: str
     inject: Injection = field(compare=False)
     needs: frozenset[str] = frozenset()
     harms: frozenset[str] = frozenset()
-    """What may be hit: nodes, drivers, engines, store, quorum, network, clients, disk."""
+    """What may be hit: nodes, drivers, engines, store, quorum, network, clients, disk, hosts. `frozen`: drivers stand still, or
+    run on with nobody to end them."""
     hold: tuple[float, float] = (0.5, 3.0)
     """For how long, at least and at most, in seconds."""
     leases: bool = False

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +17,15 @@ import httpx
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.fs.files import tail
-from firesteel.layout import ClusterLayout
 from firesteel_chaos.cluster import END_SECONDS, NODE, OPTIONS, START_SECONDS, TOKEN_COMMAND
-from firesteel_chaos.controlled import ChaosError, Line, trust
+from firesteel_chaos.controlled import ASK_SECONDS, ChaosError, Line, answers, trust
 from firesteel_chaos.hosts.certificates import ClusterCertificate, make_certificate
 from firesteel_chaos.hosts.host import HostProcess, StagedHost
 from firesteel_chaos.hosts.network import HostNetwork
+from firesteel_chaos.sightings import over_since
+from firesteel_chaos.sites import Site
 
+WORKER = (sys.executable, "-c", "from firesteel.cli.main import main; main()", "worker", "start", "--foreground")
 PORT = 8081
 """Every host has its own."""
 
@@ -128,15 +132,83 @@ class HostedNode:
             self._process.signal(signal.SIGCONT)
 
 
+class HostedWorker:
+    """The worker of a host. It joins the cluster when it is started for the first time."""
+
+    def __init__(self, host: StagedHost, cluster: HostedCluster) -> None:
+        self.host = host
+        self.name = host.name
+        self._cluster = cluster
+        self.wanted = False
+        """Started again when it ends by itself, as a process manager would do it."""
+        self._process: HostProcess | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.host.files / "worker.log"
+
+    @property
+    def data_dir(self) -> Path:
+        """As this machine sees it."""
+        return self.host.files / "data" / "workers" / self.name
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    @property
+    def process(self) -> HostProcess:
+        assert self._process is not None, f"worker {self.name} was never started"
+        return self._process
+
+    def start(self) -> None:
+        """Start it without waiting for the leader to take it, and its host before it. Does nothing when it runs."""
+        self.wanted = True
+        if self.alive:
+            return
+        self.host.boot()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
+        if not (self.site.home / "credential.json").exists():
+            environment["FIRESTEEL_WORKER_TOKEN"] = self._cluster.worker_token(self.name)
+        options = {**self._cluster.worker_options, "client.addresses": " ".join(self._cluster.addresses)}
+        self._process = self.host.start(
+            [*WORKER, "--name", self.name, *(f"-D{k}={v}" for k, v in options.items())],
+            log=self.log.name,
+            environment=environment,
+        )
+
+    def kill(self) -> None:
+        """Only its process: drivers and engines run on."""
+        self.wanted = False
+        if self._process is not None:
+            self._process.kill()
+
+    def crash(self) -> None:
+        """With its host."""
+        self.wanted = False
+        self.host.crash()
+
+    def jobs(self) -> list[str]:
+        """Those of which it has attempts that have no result yet."""
+        attempts = sorted(self.site.home.glob("jobs/*/attempts/*"))
+        return [a.parents[1].name for a in attempts if (a / "spec.json").exists() and over_since(a) is None]
+
+    @property
+    def site(self) -> Site:
+        return Site(self.host.name, self.data_dir, self._cluster.cluster_id, self.host.lives)
+
+
 class HostedCluster:
-    """A node on each of some hosts. Entered, they run; left, they are ended, with everything else on their hosts.
+    """A node on each of some hosts, and a worker on each of others. Entered, they run; left, all on their hosts is ended.
 
     What the nodes share is what hosts share: the store, and `network.shared` as a file system of all.
 
     Args:
         network: entered by the caller, who leaves it after the cluster.
         hosts: the names of those that have a node.
-        options: of all nodes, over those of `OPTIONS`; they name a store that the hosts reach.
+        workers: the names of those that have a worker. Where there are any, nodes run no jobs themselves.
+        options: of all nodes and workers, over those of `OPTIONS`; they name a store that the hosts reach.
+        isolation: for how long a worker runs on that hears from no leader, in seconds.
     """
 
     def __init__(
@@ -144,15 +216,18 @@ class HostedCluster:
         network: HostNetwork,
         hosts: Sequence[str],
         *,
+        workers: Sequence[str] = (),
         options: Mapping[str, str],
         lease: float = 4.0,
+        isolation: float = 10.0,
         command: Sequence[str] = NODE,
         environment: Mapping[str, str] | None = None,
         abilities: frozenset[str] = frozenset(),
     ) -> None:
         self.network = network
         self.lease = lease
-        self.abilities = abilities | {"kill", "pause", "terminate", "hosts"}
+        self.isolation = isolation
+        self.abilities = abilities | {"kill", "pause", "terminate", "hosts"} | ({"workers"} if workers else set())
         secrets = network.shared / "secrets"
         self.certificate: ClusterCertificate = make_certificate(secrets, [host.address for host in network])
         self.ca = self.certificate.certificate
@@ -166,7 +241,17 @@ class HostedCluster:
             **self.certificate.options(),
             **options,
         }
+        self.worker_options = {
+            key: value
+            for key, value in self.options.items()
+            if key.startswith(("data.", "engine.", "spark.", "worker.", "state."))
+        } | {"client.ca": str(self.ca), "worker.isolation-timeout": f"{isolation:g} s"}
+        if workers:
+            self.options["worker.embedded"] = "false"
         self.token = self._make_token()
+        self._ending = threading.Event()
+        self._tending: threading.Thread | None = None
+        self._workers = [HostedWorker(network[name], self) for name in workers]
         self._nodes = [
             HostedNode(network[name], self.options, self.ca, command=command, environment=environment) for name in hosts
         ]
@@ -180,9 +265,9 @@ class HostedCluster:
         """Of the first node; those of the others are below the files of their hosts."""
         return self._nodes[0].host.files / "data"
 
-    def home_on(self, host: StagedHost) -> Path:
-        """Where jobs and engines of a host are, as this machine sees it."""
-        return ClusterLayout.below(host.files / "data", self.cluster_id).home
+    def sites(self) -> list[Site]:
+        of_nodes = [Site(n.host.name, n.host.files / "data", self.cluster_id, n.host.lives) for n in self._nodes]
+        return [*of_nodes, *(worker.site for worker in self._workers)]
 
     @property
     def addresses(self) -> list[str]:
@@ -190,6 +275,25 @@ class HostedCluster:
 
     def nodes(self) -> list[HostedNode]:
         return list(self._nodes)
+
+    def workers(self) -> list[HostedWorker]:
+        return list(self._workers)
+
+    def worker_token(self, name: str) -> str:
+        """A token with which one worker joins."""
+        said: list[str] = []
+        for address in self.addresses:
+            with contextlib.suppress(httpx.HTTPError, ValueError, KeyError):
+                asked = httpx.post(
+                    f"{address}/workers/tokens",
+                    json={"name": name},
+                    headers={"authorization": f"Bearer {self.token}"},
+                    timeout=ASK_SECONDS,
+                    verify=trust(self.ca),
+                )
+                said.append(asked.text[:300])
+                return str(asked.json()["token"])
+        raise ChaosError(f"no token for worker {name} could be made: {said}")
 
     def client(self) -> ClusterClient:
         return ClusterClient(self.addresses, token=self.token, ca=self.ca)
@@ -201,13 +305,37 @@ class HostedCluster:
             node.start_process()
         for node in started:
             node.wait_until_serving()
+        if self._workers:
+            self._wait_for_leader()
+        for worker in self._workers:
+            worker.start()
+        if self._workers and self._tending is None:
+            self._tending = threading.Thread(target=self._tend, name="chaos-workers", daemon=True)
+            self._tending.start()
+
+    def _tend(self) -> None:
+        while not self._ending.wait(1.0):
+            for worker in self._workers:
+                if worker.wanted and not worker.alive:
+                    with contextlib.suppress(ChaosError, OSError):
+                        worker.start()
+
+    def _wait_for_leader(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not answers(self):
+            if time.monotonic() > deadline:
+                raise ChaosError(f"nobody led within {START_SECONDS:g} s:\n{tail(self._nodes[0].log)}")
+            time.sleep(0.05)
 
     def close(self) -> None:
+        self._ending.set()
+        if self._tending is not None:
+            self._tending.join()
         for node in self._nodes:
             with contextlib.suppress(OSError, ChaosError):
                 node.terminate()
-        for node in self._nodes:
-            node.host.crash()
+        for host in [*(node.host for node in self._nodes), *(worker.host for worker in self._workers)]:
+            host.crash()
 
     def __enter__(self) -> Self:
         try:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firesteel.processes import ProcessIdentity
 from firesteel_chaos.controlled import ChaosError
 from firesteel_chaos.hosts.links import PREFIX, Direction, connect, disconnect, ip
 
@@ -27,6 +30,7 @@ INIT = Path(__file__).with_name("init.py")
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 END_SECONDS = 20.0
+LOOK_SECONDS = 0.2
 _PROC = Path("/proc")
 
 
@@ -87,6 +91,8 @@ class StagedHost:
         self._machine = uuid.uuid4().hex
         self._unshare: subprocess.Popen[bytes] | None = None
         self._processes: list[HostProcess] = []
+        self._seen: set[ProcessIdentity] = set()
+        self._looked_at = -math.inf
 
     @property
     def address(self) -> str:
@@ -204,16 +210,37 @@ class StagedHost:
 
     def processes(self) -> list[int]:
         """All that run here, whoever started them, by the pids that this machine knows them by; without the first one."""
-        if not self.up:
-            return []
-        first = self._first
-        namespace = os.readlink(f"/proc/{first}/ns/pid")
+        try:
+            first = self._first
+            namespace = os.readlink(f"/proc/{first}/ns/pid")
+        except (OSError, ChaosError):
+            return []  # it is down
         found = []
         for entry in _PROC.iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and os.readlink(entry / "ns" / "pid") == namespace:
                     found.append(int(entry.name))
         return sorted(set(found) - {first})
+
+    def lives(self, process: ProcessIdentity) -> bool:
+        """Whether a process of this host lives, by the pid that it has there. Looks at most every so often."""
+        if not self.up:
+            return False
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_SECONDS:
+            self._seen, self._looked_at = self._look(), now
+        return process in self._seen
+
+    def _look(self) -> set[ProcessIdentity]:
+        seen = set()
+        for pid in self.processes():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                status = (_PROC / str(pid) / "status").read_text()
+                inner = int(next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1])
+                known = ProcessIdentity.of(pid)
+                if known is not None:
+                    seen.add(ProcessIdentity(inner, known.started))
+        return seen
 
     def pause(self) -> None:
         """SIGSTOP for everything at once, and for what is being forked at this moment. Its kernel still answers the network."""
@@ -264,10 +291,9 @@ class StagedHost:
     @property
     def _first(self) -> int:
         """Its process 1."""
-        assert self._unshare is not None, f"host {self.name} is down"
-        found = next(iter(children_of(self._unshare.pid)), None)
+        found = next(iter(children_of(self._unshare.pid)), None) if self._unshare is not None else None
         if found is None:
-            raise ChaosError(f"host {self.name} has ended by itself")
+            raise ChaosError(f"host {self.name} is down")
         return found
 
     def _enter(self) -> list[str]:

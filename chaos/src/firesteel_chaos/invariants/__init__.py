@@ -29,6 +29,11 @@ class Invariant:
     check: Check | None = None
 
 
+def _i9(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
+    yield from leadership.i9(story, bounds)
+    yield from attempts.i9_of_jobs(story, bounds)
+
+
 TABLE: tuple[Invariant, ...] = (
     Invariant(
         "I1",
@@ -54,7 +59,10 @@ TABLE: tuple[Invariant, ...] = (
         attempts.i8,
     ),
     Invariant(
-        "I9", "reachable again in time", "the list of jobs, asked for all the time; jobs that never end", leadership.i9
+        "I9",
+        "reachable again in time, and so are jobs whose host is lost",
+        "the list of jobs, asked for all the time; jobs that never end; drivers before and after, by host",
+        _i9,
     ),
     Invariant("I10", "cancelled is stopped, for good", "drivers and diaries after the acknowledgement", attempts.i10),
     Invariant("I11", "restarts obey the strategy", "the diaries of programs that fail on purpose", attempts.i11),

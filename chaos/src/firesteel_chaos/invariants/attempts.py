@@ -1,4 +1,4 @@
-"""Attempts: at most one at a time, none without a reason, none after a cancel: I2, I8, I10, I11, I22."""
+"""Attempts: at most one at a time, none without a reason, none after a cancel, none lost: I2, I8, I9, I10, I11, I22."""
 
 from __future__ import annotations
 
@@ -6,22 +6,74 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from firesteel_chaos.invariants.model import TERMINAL, Bounds, ClusterStory, ObservedJob, Violation, pairs
+from firesteel_chaos.invariants.model import (
+    TERMINAL,
+    Bounds,
+    ClusterStory,
+    ObservedJob,
+    PlayedFault,
+    Span,
+    Violation,
+    pairs,
+)
 
 _CLOCKS = 0.05
 """Two clocks that tell the same time agree to this."""
 
 
-def i2(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
+def i2(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         for first, second in pairs(sorted(job.drivers, key=lambda s: (s.attempt, s.seen))):
             # Both were seen at work in the same look: by `seen`, not by `taken`, which nobody else saw.
-            if first.process != second.process and second.seen < first.ended and first.seen < second.ended:
+            overlap = second.seen < first.ended and first.seen < second.ended
+            if (first.process, first.site) != (second.process, second.site) and overlap:
+                if _frozen(story, first, second.seen, bounds):
+                    continue
                 text = f"drivers {first.process[0]} and {second.process[0]} worked for it at the same time"
                 yield Violation("I2", job.job, f"{text} (attempts {first.attempt} and {second.attempt})", second.seen)
         for before, after in pairs(sorted(job.runs, key=lambda r: float(r["began"]))):
             if before.get("ended") is not None and after["began"] < before["ended"]:
                 yield Violation("I2", job.job, "its program ran twice at the same time", after["began"])
+
+
+def _frozen(story: ClusterStory, span: Span, at: float, bounds: Bounds) -> bool:
+    """Whether its host stood still, or nobody there could end it: then what it writes is judged, not that it is there (I15)."""
+    return any(
+        "frozen" in f.harms and span.site in f.sites and f.began <= at <= f.ended + bounds.harm for f in story.faults
+    )
+
+
+def moved(story: ClusterStory, bounds: Bounds) -> list[tuple[ObservedJob, PlayedFault, float | None]]:
+    """Jobs whose driver was lost with its host, the fault, and after how many seconds they ran again; None: not yet."""
+    found: list[tuple[ObservedJob, PlayedFault, float | None]] = []
+    for fault in story.faults:
+        if "hosts" not in fault.harms:
+            continue
+        for job in story.jobs.values():
+            hit = [s for s in job.drivers if s.site in fault.sites and s.seen <= fault.began < s.ended]
+            # One that came to its end before anybody noticed was not lost, nor one that somebody wanted ended.
+            if not hit or job.acked("cancel") is not None or job.acked("stop") is not None:
+                continue
+            number = max(s.attempt for s in hit)
+            again = min((s.seen for s in job.drivers if s.attempt > number), default=None)
+            if again is not None:
+                found.append((job, fault, again - fault.began))
+            elif job.ended() is None and story.end > fault.ended + bounds.harm:
+                found.append((job, fault, None))
+    return found
+
+
+def i9_of_jobs(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
+    if bounds.isolation is None:
+        return
+    for job, fault, seconds in moved(story, bounds):
+        due = bounds.isolation + bounds.moved
+        allowed = due + 2 * story.lag(fault.began, fault.began + due)
+        if seconds is None or seconds > allowed:
+            took = "does not run again" if seconds is None else f"ran again after {seconds:.1f} s"
+            yield Violation(
+                "I9", job.job, f"lost its host to '{fault.what}', and {took}; {due:g} s are right", fault.began
+            )
 
 
 def i8(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
@@ -48,7 +100,8 @@ def _without_reason(story: ClusterStory, job: ObservedJob, bounds: Bounds) -> It
         if number <= planned + 1 or not job.plan:
             continue
         since = began.get(number - 1, job.calls[0].at if job.calls else 0.0)
-        if not story.harmed(job.job, since, began[number], bounds):
+        site = next((s.site for s in job.drivers if s.attempt == number - 1), None)
+        if not story.harmed(job.job, since, began[number], bounds, site):
             yield Violation(
                 "I8", job.job, f"attempt {number} was made, and nothing had harmed the one before", began[number]
             )

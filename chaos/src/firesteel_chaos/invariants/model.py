@@ -36,6 +36,10 @@ class Bounds:
     """Until a driver that is gone is known to be gone."""
     harm: float = 15.0
     """A fault that harms attempts may show so late."""
+    isolation: float | None = None
+    """For how long a worker runs on that hears from no leader; None without workers."""
+    moved: float = 15.0
+    """After that time, a job of a host that is lost runs again."""
     fenced: float = 3.0
     """What an ex-leader had begun before it knew may happen that long after another one leads (I7)."""
     engines: int | None = None
@@ -76,10 +80,15 @@ class PlayedFault:
     harms: frozenset[str]
     jobs: frozenset[str]
     began: float
+    sites: frozenset[str] = frozenset()
+    """The hosts that it hits; empty where that makes no difference."""
     ended: float = math.inf
 
-    def harms_attempts_of(self, job: str) -> bool:
-        return bool(self.harms & ATTEMPTS) and (not self.jobs or job in self.jobs)
+    def harms_attempts_of(self, job: str, site: str | None = None) -> bool:
+        """`site`: where the attempt was, if that is known."""
+        if not self.harms & ATTEMPTS or (self.jobs and job not in self.jobs):
+            return False
+        return not self.sites or site is None or site in self.sites
 
 
 @dataclass(slots=True)
@@ -105,6 +114,7 @@ class Span:
     seen: float
     by: int | None
     ended: float = math.inf
+    site: str = ""
 
 
 @dataclass(slots=True)
@@ -173,10 +183,10 @@ class ClusterStory:
         late = [e["seconds"] for e in self.by_kind["lag"] if since <= e.at and e.at - e["seconds"] <= until]
         return float(max(late, default=0.0))
 
-    def harmed(self, job: str, since: float, until: float, bounds: Bounds) -> bool:
-        """Whether a fault may be what ended an attempt of the job between two moments."""
+    def harmed(self, job: str, since: float, until: float, bounds: Bounds, site: str | None = None) -> bool:
+        """Whether a fault may be what ended an attempt of the job, at that site if it is known, between two moments."""
         return any(
-            f.harms_attempts_of(job) and f.began <= until and f.ended + bounds.harm >= since for f in self.faults
+            f.harms_attempts_of(job, site) and f.began <= until and f.ended + bounds.harm >= since for f in self.faults
         )
 
     def may_be_forgotten(self, job: str, at: float, bounds: Bounds) -> bool:
@@ -239,7 +249,8 @@ def _fault(event: Event) -> PlayedFault:
     said = event.get("harms")
     harms = frozenset(said) if said is not None else frozenset({"drivers"} if name in HARMING else ())
     what, target = str(event.get("what") or ""), str(event.get("target") or "")
-    return PlayedFault(event["id"], name, what, target, harms, frozenset(event.get("jobs") or ()), event.at)
+    jobs, sites = (frozenset(event.get(key) or ()) for key in ("jobs", "sites"))
+    return PlayedFault(event["id"], name, what, target, harms, jobs, event.at, sites)
 
 
 def _note_driver(job: ObservedJob, event: Event) -> None:
@@ -247,7 +258,7 @@ def _note_driver(job: ObservedJob, event: Event) -> None:
     span = next((s for s in job.drivers if (s.attempt, s.process) == (event["attempt"], process)), None)
     if span is None:
         taken = min(event.get("taken") or event.at, event.at)
-        span = Span(event["attempt"], process, taken, event.at, event.get("by"))
+        span = Span(event["attempt"], process, taken, event.at, event.get("by"), site=event.get("site") or "")
         job.drivers.append(span)
     over = event.get("over")
     span.ended = math.inf if event["alive"] else event.at if over is None else max(span.seen, min(over, event.at))

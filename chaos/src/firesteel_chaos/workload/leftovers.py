@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from firesteel.layout import ClusterLayout, attempts_of
 from firesteel.types import JobID
 from firesteel_chaos.history import History
+from firesteel_chaos.sites import Site
 from firesteel_chaos.workload.errands import Planned
 
 CLEAN_SECONDS = 30.0
@@ -19,12 +20,12 @@ _MANIFEST = "_savepoint.json"
 
 
 def look_for_leftovers(
-    history: History, data_dir: Path, cluster_id: str, jobs: Iterable[Planned], over: Callable[[], bool]
+    history: History, sites: Sequence[Site], jobs: Iterable[Planned], over: Callable[[], bool]
 ) -> None:
     """Waits until nothing is left; what is left all the same is written down."""
     ended = [j for j in jobs if j.result is not None]
     deadline = time.monotonic() + CLEAN_SECONDS
-    while (left := [(j.job, w) for j in ended for w in leftovers(data_dir, cluster_id, j)]) and not over():
+    while (left := [(j.job, w) for j in ended for site in sites for w in leftovers(site, j)]) and not over():
         if time.monotonic() > deadline:
             for job, what in left:
                 history.record("left", job=job, what=what)
@@ -32,13 +33,14 @@ def look_for_leftovers(
         time.sleep(0.3)
 
 
-def leftovers(data_dir: Path, cluster_id: str, planned: Planned) -> list[str]:
+def leftovers(site: Site, planned: Planned) -> list[str]:
     """What is found of an ended job, by name."""
     assert planned.result is not None
-    attempts = attempts_of(ClusterLayout.below(data_dir, cluster_id).jobs, JobID(planned.job))
-    found = [f"attempts/{f.parent.name}/{f.name}" for f in attempts.glob("*/spec.json")]
+    attempts = attempts_of(ClusterLayout.below(site.data_dir, site.cluster_id).jobs, JobID(planned.job))
+    where = f" on {site.name}" if site.name else ""
+    found = [f"attempts/{f.parent.name}/{f.name}{where}" for f in attempts.glob("*/spec.json")]
     # That of a stream is kept on purpose.
-    if not planned.result.get("checkpoint") and any((data_dir / "checkpoints").glob(f"*/{planned.job}")):
+    if not planned.result.get("checkpoint") and any((site.data_dir / "checkpoints").glob(f"*/{planned.job}")):
         found.append("its checkpoint")
     if planned.load == "batch" and planned.out is not None and planned.out.is_dir():
         found += [

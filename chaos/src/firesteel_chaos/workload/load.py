@@ -122,7 +122,7 @@ class Workload:
             giving_up.join()
         jobs = self.jobs
         late = self._errands.over.is_set()
-        look_for_leftovers(self._history, self._cluster.data_dir, self._cluster.cluster_id, jobs, lambda: late)
+        look_for_leftovers(self._history, self._cluster.sites(), jobs, lambda: late)
         look_at_savepoints(self._history, [s for stream in self._streams for s in stream.saved])
         still_open = [j.job for j in jobs if j.result is None or j.result.get("ended_at") is None]
         self._history.record("settled", open=still_open)
