@@ -168,11 +168,11 @@ class HostedWorker:
             return
         self.host.boot()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
-        if not (self.site.home / "credential.json").exists():
-            environment["FIRESTEEL_WORKER_TOKEN"] = self._cluster.worker_token(self.name)
+        joined = (self.site.home / "credential.json").exists()
+        token = [] if joined else ["--token", self._cluster.worker_token(self.name)]
         options = {**self._cluster.worker_options, "client.addresses": " ".join(self._cluster.addresses)}
         self._process = self.host.start(
-            [*WORKER, "--name", self.name, *(f"-D{k}={v}" for k, v in options.items())],
+            [*WORKER, "--name", self.name, *token, *(f"-D{k}={v}" for k, v in options.items())],
             log=self.log.name,
             environment=environment,
         )
@@ -245,7 +245,7 @@ class HostedCluster:
             key: value
             for key, value in self.options.items()
             if key.startswith(("data.", "engine.", "spark.", "worker.", "state."))
-        } | {"client.ca": str(self.ca), "worker.isolation-timeout": f"{isolation:g} s"}
+        } | {"client.ssl.ca": str(self.ca), "worker.isolation-timeout": f"{isolation:g} s"}
         if workers:
             self.options["worker.embedded"] = "false"
         self.token = self._make_token()
