@@ -78,7 +78,9 @@ def play(game: Game, stage: Stage) -> list[Event]:
         observer.start()
         stack.callback(load.close)
         load.start()
+        began = time.monotonic()
         _warm_up(history, game.streams)
+        history.record("warm", seconds=round(time.monotonic() - began, 1))
         world = World(
             cluster,
             history,

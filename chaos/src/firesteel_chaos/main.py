@@ -181,7 +181,9 @@ def _judge(events: list[Any], report_file: Path | None, *, as_json: bool) -> int
 
     told = next((event for event in events if event.kind == "game"), None)
     keys = ("engines", "results", "isolation")
-    bounds = invariants.Bounds(**{key: told.get(key) for key in keys}) if told is not None else None
+    bounds = invariants.Bounds(**{key: told.get(key) for key in keys}) if told is not None else invariants.Bounds()
+    warm = next((event["seconds"] for event in events if event.kind == "warm"), 0.0)
+    bounds = dataclasses.replace(bounds, engine_start=warm)
     violations = invariants.check(events, bounds=bounds)
     found = report.summary(events, violations)
     content = json.dumps(found.to_json(), indent=2)

@@ -30,7 +30,7 @@ def busy_worker(world: World) -> HostedWorker:
     if not there:
         raise NoTargetError("no worker runs")
     with contextlib.suppress(NoTargetError):
-        there = world.wait_for(lambda: [w for w in there if w.jobs()] or None, world.patience / 2, "all are idle")
+        there = world.wait_for(lambda: [w for w in there if w.busy] or None, world.patience / 2, "all are idle")
     return world.draw.choice(there)
 
 

@@ -22,7 +22,7 @@ from firesteel_chaos.controlled import ASK_SECONDS, ChaosError, Line, answers, t
 from firesteel_chaos.hosts.certificates import ClusterCertificate, make_certificate
 from firesteel_chaos.hosts.host import HostProcess, StagedHost
 from firesteel_chaos.hosts.network import HostNetwork
-from firesteel_chaos.sightings import over_since
+from firesteel_chaos.sightings import Drivers
 from firesteel_chaos.sites import Site
 
 WORKER = (sys.executable, "-c", "from firesteel.cli.main import main; main()", "worker", "start", "--foreground")
@@ -139,6 +139,7 @@ class HostedWorker:
         self.host = host
         self.name = host.name
         self._cluster = cluster
+        self._starting = threading.Lock()
         self.wanted = False
         """Started again when it ends by itself, as a process manager would do it."""
         self._process: HostProcess | None = None
@@ -163,9 +164,12 @@ class HostedWorker:
 
     def start(self) -> None:
         """Start it without waiting for the leader to take it, and its host before it. Does nothing when it runs."""
-        self.wanted = True
-        if self.alive:
-            return
+        with self._starting:
+            self.wanted = True
+            if not self.alive:
+                self._start()
+
+    def _start(self) -> None:
         self.host.boot()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FIRESTEEL_")}
         joined = (self.site.home / "credential.json").exists()
@@ -177,21 +181,29 @@ class HostedWorker:
             environment=environment,
         )
 
+    def keep_running(self) -> None:
+        """Start it again if it has ended by itself."""
+        with self._starting:
+            if self.wanted and not self.alive:
+                self._start()
+
     def kill(self) -> None:
         """Only its process: drivers and engines run on."""
-        self.wanted = False
-        if self._process is not None:
-            self._process.kill()
+        with self._starting:
+            self.wanted = False
+            if self._process is not None:
+                self._process.kill()
 
     def crash(self) -> None:
         """With its host."""
-        self.wanted = False
-        self.host.crash()
+        with self._starting:
+            self.wanted = False
+            self.host.crash()
 
-    def jobs(self) -> list[str]:
-        """Those of which it has attempts that have no result yet."""
-        attempts = sorted(self.site.home.glob("jobs/*/attempts/*"))
-        return [a.parents[1].name for a in attempts if (a / "spec.json").exists() and over_since(a) is None]
+    @property
+    def busy(self) -> bool:
+        """Whether a driver works there."""
+        return any(d.working for d in Drivers(self.site.home / "jobs", self.host.lives).look())
 
     @property
     def site(self) -> Site:
@@ -316,9 +328,8 @@ class HostedCluster:
     def _tend(self) -> None:
         while not self._ending.wait(1.0):
             for worker in self._workers:
-                if worker.wanted and not worker.alive:
-                    with contextlib.suppress(ChaosError, OSError):
-                        worker.start()
+                with contextlib.suppress(ChaosError, OSError):
+                    worker.keep_running()
 
     def _wait_for_leader(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -67,7 +67,7 @@ def i9_of_jobs(story: ClusterStory, bounds: Bounds) -> Iterator[Violation]:
     if bounds.isolation is None:
         return
     for job, fault, seconds in moved(story, bounds):
-        due = bounds.isolation + bounds.moved
+        due = bounds.isolation + max(bounds.moved, 1.5 * bounds.engine_start)
         allowed = due + 2 * story.lag(fault.began, fault.began + due)
         if seconds is None or seconds > allowed:
             took = "does not run again" if seconds is None else f"ran again after {seconds:.1f} s"

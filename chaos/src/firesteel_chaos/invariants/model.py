@@ -39,7 +39,9 @@ class Bounds:
     isolation: float | None = None
     """For how long a worker runs on that hears from no leader; None without workers."""
     moved: float = 15.0
-    """After that time, a job of a host that is lost runs again."""
+    """After that time, a job of a host that is lost runs again; longer where an engine needs longer to start."""
+    engine_start: float = 0.0
+    """Seconds that the first jobs of the run needed until they ran."""
     fenced: float = 3.0
     """What an ex-leader had begun before it knew may happen that long after another one leads (I7)."""
     engines: int | None = None
