@@ -80,10 +80,10 @@ def make_command(stage_of: StageMaker, table: tuple[Fault, ...] = TABLE) -> clic
     @click.option("--control", is_flag=True, help="Play the same plan without the faults.")
     @click.option("--nodes", default=3, show_default=True, help="Number of nodes of the cluster that is started.")
     @click.option("--lease", default=4.0, show_default=True, help="Its high-availability.lease-duration, in seconds.")
+    @click.option("--workers", default=0, show_default=True, help="Number of hosts with a worker; needs root.")
     @click.option(
-        "--workers", default=0, show_default=True, help="Hosts with a worker, beside those of the nodes (root)."
+        "--isolation", default=10.0, show_default=True, help="The workers' worker.isolation-timeout, in seconds."
     )
-    @click.option("--isolation", default=10.0, show_default=True, help="Their worker.isolation-timeout, in seconds.")
     @click.option("--backend", type=click.Choice(["sqlite", "postgresql", "zookeeper"]), default="sqlite")
     @click.option(
         "--store", default="", metavar="URL", help="URL of the PostgreSQL database, or host:port,… of ZooKeeper."
