@@ -263,7 +263,12 @@ def _note_driver(job: ObservedJob, event: Event) -> None:
         span = Span(event["attempt"], process, taken, event.at, event.get("by"), site=event.get("site") or "")
         job.drivers.append(span)
     over = event.get("over")
-    span.ended = math.inf if event["alive"] else event.at if over is None else max(span.seen, min(over, event.at))
+    if event["alive"]:
+        span.ended = math.inf
+    else:
+        # Whoever writes a result for it later does not bring it back.
+        ended = event.at if over is None else max(span.seen, min(over, event.at))
+        span.ended = min(span.ended, ended)
 
 
 def pairs(items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
