@@ -121,7 +121,7 @@ def _cut(world: World, strike: Strike, direction: Direction) -> Iterator[None]:
 @fault(
     "F28",
     "cut-worker",
-    "a host with a worker hears nobody, and nobody hears it",
+    "a worker's host is cut off in both directions",
     needs="workers",
     harms="drivers engines hosts",
 )
@@ -129,12 +129,18 @@ def cut_worker(world: World, strike: Strike) -> Iterator[None]:
     yield from _cut(world, strike, Direction.BOTH)
 
 
-@fault("F28", "cut-worker-out", "nobody hears a host with a worker", needs="workers", harms="drivers engines hosts")
+@fault(
+    "F28",
+    "cut-worker-out",
+    "nothing that a worker's host sends arrives",
+    needs="workers",
+    harms="drivers engines hosts",
+)
 def cut_worker_out(world: World, strike: Strike) -> Iterator[None]:
     yield from _cut(world, strike, Direction.OUT)
 
 
-@fault("F28", "cut-worker-in", "a host with a worker hears nobody", needs="workers", harms="drivers engines hosts")
+@fault("F28", "cut-worker-in", "nothing arrives at a worker's host", needs="workers", harms="drivers engines hosts")
 def cut_worker_in(world: World, strike: Strike) -> Iterator[None]:
     yield from _cut(world, strike, Direction.IN)
 

@@ -335,7 +335,7 @@ class HostedCluster:
         deadline = time.monotonic() + START_SECONDS
         while not answers(self):
             if time.monotonic() > deadline:
-                raise ChaosError(f"nobody led within {START_SECONDS:g} s:\n{tail(self._nodes[0].log)}")
+                raise ChaosError(f"no node led within {START_SECONDS:g} s:\n{tail(self._nodes[0].log)}")
             time.sleep(0.05)
 
     def close(self) -> None:
