@@ -178,13 +178,12 @@ class _Planner:
         self._open: dict[EngineSpec, list[_Seat]] = {}
         """Seats that had a free slot when this was last looked at, by spec: what is full costs nothing."""
         self._jobs = Counter[str]()
-        self._size: dict[str, tuple[int, int]] = {}
-        """Cores and bytes that engines and classic drivers of a worker have together."""
-        for seat in self._seats:
-            self._note(seat)
-        for classic in state.classic.values():
-            self._jobs[state.home(classic.worker)] += 1
-            self._grow(state.home(classic.worker), classic.spec)
+        self._size: dict[str, tuple[int, int]] | None = None
+        """Cores and bytes that engines and classic drivers of a worker have together; None until somebody asks."""
+        if state.queues:
+            for seat in self._seats:
+                self._note(seat)
+            self._jobs.update(state.home(c.worker) for c in state.classic.values())
         self._order = {worker: i for i, worker in enumerate(state.workers)}
         self._suitable: dict[Placement, frozenset[str]] = {}
         self._awaited = set[str]()
@@ -207,14 +206,22 @@ class _Planner:
 
     def _note(self, seat: _Seat) -> None:
         self._jobs[seat.worker] += seat.used
-        if not seat.spec.attached:
-            self._grow(seat.worker, seat.spec)
         if seat.free > 0:
             self._open.setdefault(seat.spec, []).append(seat)
 
     def _grow(self, worker: str, spec: EngineSpec) -> None:
-        cores, memory = self._size.get(worker, (0, 0))
-        self._size[worker] = (cores + local_cores(spec.master), memory + memory_bytes(spec.memory))
+        if self._size is not None and not spec.attached:
+            cores, memory = self._size.get(worker, (0, 0))
+            self._size[worker] = (cores + local_cores(spec.master), memory + memory_bytes(spec.memory))
+
+    def _sizes(self) -> dict[str, tuple[int, int]]:
+        if self._size is None:
+            self._size = {}
+            for seat in self._seats:
+                self._grow(seat.worker, seat.spec)
+            for classic in self._state.classic.values():
+                self._grow(self._state.home(classic.worker), classic.spec)
+        return self._size
 
     def _use(self, seat: _Seat, shape: RequestShape) -> None:
         seat.used += 1
@@ -355,6 +362,7 @@ class _Planner:
         )
         self._seats.append(seat)
         self._note(seat)
+        self._grow(seat.worker, seat.spec)
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -400,10 +408,9 @@ class _Planner:
     def _roomy(self, worker: str, spec: EngineSpec) -> bool:
         """Whether an engine would share no core and no memory with those that are there."""
         offer = self._state.workers[worker]
-        cores, memory = self._size.get(worker, (0, 0))
-        return cores + local_cores(spec.master) <= offer.max_cores and memory + memory_bytes(
-            spec.memory
-        ) <= memory_bytes(offer.max_memory)
+        cores, memory = self._sizes().get(worker, (0, 0))
+        cores, memory = cores + local_cores(spec.master), memory + memory_bytes(spec.memory)
+        return cores <= offer.max_cores and memory <= memory_bytes(offer.max_memory)
 
     def _stop(self, seat: _Seat, why: str, ticket: Ticket | None = None) -> None:
         assert seat.engine is not None
@@ -459,7 +466,7 @@ class _Planner:
             self._rooms[worker] -= 1
             seat = _Seat(spec, worker, self._limits.slots, 0, ready=False, new=True)
             self._seats.append(seat)
-            self._note(seat)
+            self._grow(worker, spec)
 
     def _stop_idle(self) -> None:
         kept = self._limits.warm
