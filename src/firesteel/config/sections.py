@@ -234,7 +234,7 @@ class WorkerOptions(Section, prefix="worker"):
         description=(
             "What a worker does when it hears from no leader for `worker.isolation-timeout`: with `stop` it ends all that it "
             "runs, and the leader restarts the jobs elsewhere; with `run-on`, as the worker of a node always does, jobs run "
-            "through any outage of the control plane, and somebody has to say when a host is lost (`firesteel worker lost`)."
+            "through any outage of the control plane, and an operator has to report a lost host (`firesteel worker lost`)."
         ),
         since="0.2",
     )

@@ -58,14 +58,14 @@ class FetchedFiles(JobFiles):
                     raise BlobNotFoundError(f"no node has the file {key}; upload it again")
                 if response.status_code != 200:
                     raise FiresteelError(
-                        f"the file {key} cannot be had: a node answered with HTTP {response.status_code}"
+                        f"cannot fetch the file {key}: a node answered with HTTP {response.status_code}"
                     )
                 # Verified while it is stored: other bytes than those of the digest are refused (I17).
                 await self.blobs.put(_bytes(response), owner=OWNER, expected=key)
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
-            raise FiresteelError(f"the file {key} cannot be had: {error or type(error).__name__}") from error
+            raise FiresteelError(f"cannot fetch the file {key}: {error or type(error).__name__}") from error
 
 
 async def _bytes(response: httpx.Response) -> AsyncIterator[bytes]:

@@ -252,7 +252,7 @@ class WorkerService:
 
     async def _remove_job(self, args: Mapping[str, Any], guard: Guard) -> None:
         if not is_job_id(args["job"]):
-            raise FiresteelError(f"{args['job']!r} is no job id")
+            raise FiresteelError(f"{args['job']!r} is not a job id")
         job = JobID(args["job"])
         guard()
         for held in await asyncio.to_thread(self._held.of_job, job):
