@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 CLUSTERS = "clusters"
 REST_FILE = "rest.json"
 """How the nodes of this host are reached."""
+APPLICATION_VARIABLE = "FIRESTEEL_APPLICATION_ID"
+"""In the environment of a program: the application that it is."""
 NODE_LOG, NODE_OUTPUT = "node.log", "node.out"
 
 
@@ -56,6 +58,11 @@ class ClusterLayout:
     @property
     def rest_file(self) -> Path:
         return self.home / REST_FILE
+
+    @property
+    def application_end(self) -> Path:
+        """How the application of this cluster ended."""
+        return self.home / "application-end.json"
 
     def job(self, job_id: JobID) -> Path:
         return self.jobs / job_id

@@ -16,8 +16,8 @@ from tests.client.fake_cluster import FakeCluster, Fault, Node
 from tests.client.twins import Twin
 
 from firesteel.blob.keys import BlobRef, is_blob_name
+from firesteel.blob.names import acceptable_name
 from firesteel.client import AsyncClusterClient
-from firesteel.client.names import acceptable_name
 from firesteel.errors import InvalidPipelineError, InvalidRequestError
 from firesteel.jobgraph.model import JobGraph
 from firesteel.module_files import modules_in, zip_modules

@@ -10,7 +10,6 @@ import pytest
 from firesteel.config import Configuration, load_configuration
 from firesteel.deployment.application_deployer import ApplicationDeployer
 from firesteel.deployment.descriptors import (
-    ApplicationConfiguration,
     ClusterClientFactory,
     ClusterDescriptor,
     ClusterSpecification,
@@ -22,6 +21,7 @@ from firesteel.deployment.local import LocalClusterClientFactory
 from firesteel.deployment.standalone import StandaloneClientFactory
 from firesteel.deployment.standalone_application import StandaloneApplicationClientFactory
 from firesteel.jobgraph import parse_graph
+from firesteel.jobgraph.application import ApplicationConfiguration
 from firesteel.types import new_job_id
 
 

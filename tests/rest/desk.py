@@ -36,6 +36,7 @@ from firesteel.rest.context import RestContext
 from firesteel.rest.logs import JobLogs
 from firesteel.rest.security.principals import Principal
 from firesteel.status import JobStatus
+from firesteel.stores.applications import ApplicationRecord
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_keys import job_id_of
 from firesteel.stores.job_results import JobResult
@@ -67,6 +68,7 @@ class FakeGateway:
         self.hub = JobEvents()
         self.asked: list[tuple[Any, ...]] = []
         self.submitted: list[Submission] = []
+        self.application: ApplicationRecord | None = None
         self.uploads: dict[str, Upload] = {}
         self.recallable: dict[JobID, str] = {}
         """Owners of jobs that are in the archive only."""
@@ -102,6 +104,12 @@ class FakeGateway:
             raise DuplicateJobError(f"job id {submission.job_id} belongs to another job, which runs; choose a new one")
         self.submitted.append(submission)
         self.add(submission, JobState(submission.graph.settings.restart))
+
+    async def request_application(self) -> ApplicationRecord | None:
+        return self.application
+
+    async def cancel_application(self) -> None:
+        self.asked.append(("cancel_application",))
 
     async def list_jobs(self) -> Sequence[JobOverview]:
         return [

@@ -78,6 +78,8 @@ class AttemptSpec:
     restricted: bool = False
     """The submitter is not an admin: queries name no files, and functions are those of uploaded modules (S39)."""
     owner: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that the driver sets for its program. They may be secret."""
     given_up: int = 0
     """The last attempt of the job that was given up without being seen to end, and may wake up again; 0 for none."""
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
@@ -105,6 +107,7 @@ class AttemptSpec:
             "host": self.host,
             "restricted": self.restricted,
             "owner": self.owner,
+            "environment": dict(self.environment),
             "given_up": self.given_up,
             "secret": self.secret,
         }
@@ -122,6 +125,7 @@ class AttemptSpec:
             host=data.get("host", ""),
             restricted=data.get("restricted", False),
             owner=data["owner"],
+            environment=data.get("environment", {}),
             given_up=data.get("given_up", 0),
             secret=data["secret"],
         )

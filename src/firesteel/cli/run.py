@@ -67,7 +67,9 @@ def submission_options(function: Any) -> Any:
             help="Start even if the savepoint's state does not fit the queries; their rows may be wrong.",
         ),
         click.option(
-            "--api", type=click.Choice(["auto", "connect", "classic"]), help="The PySpark API that a script needs."
+            "--api",
+            type=click.Choice(["auto", "connect", "classic", "none"]),
+            help="The PySpark API that a script needs.",
         ),
         click.option(
             "--priority", type=int, default=0, help="Priority of the job; jobs with a higher one get an engine first."

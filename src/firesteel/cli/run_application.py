@@ -16,12 +16,15 @@ from firesteel.cli.options import Given, configured
 from firesteel.cli.run import accepted, chosen_id, prepared, submission_options
 from firesteel.cli.script_command import ScriptCommand
 from firesteel.deployment.application_deployer import ApplicationDeployer
-from firesteel.deployment.descriptors import ApplicationConfiguration
+from firesteel.deployment.descriptors import ApplicationEndedError, ApplicationOutcome
 from firesteel.deployment.standalone_application import CLUSTER_ID, STANDALONE_APPLICATION
+from firesteel.jobgraph.application import ApplicationConfiguration
 from firesteel.jobgraph.model import JobGraph
 from firesteel.types import JobID
 
 END_SECONDS = 60.0
+UNKNOWN = 3
+"""Flink's ApplicationStatus UNKNOWN, as the exit code of a cluster has it."""
 
 
 @click.command("run-application", cls=ScriptCommand)
@@ -98,32 +101,40 @@ def deploy(
     """Deploy an application to the target of the configuration, and watch it unless it is detached."""
     application = ApplicationConfiguration(JobID(application_id), graph, priority)
     began = time.monotonic()
-    provider = ApplicationDeployer().run(given, application)
+    try:
+        provider = ApplicationDeployer().run(given, application)
+    except ApplicationEndedError as ended:
+        click.echo(f"note: {ended}", err=True)
+        return ended.outcome.exit_code
     starting = time.monotonic() - began if provider.anew else 0.0
     there = given.with_overrides({**given.overrides, CLUSTER_ID: provider.cluster_id})
     with provider.connect() as client:
         cluster = Connection(there, client, local=provider.shares_files, starting=starting)
-
-        def submit(heartbeat: float | None = None) -> None:
-            client.submit(
-                graph, job_id=application_id, priority=priority, client_heartbeat_timeout=heartbeat, upload=False
-            )
-
         if detached:
-            submit()
             accepted(cluster, graph, application_id, as_json=as_json)
             return exit_codes.OK
-        again = "firesteel run-application PIPELINE -s PATH"  # no other cluster knows this job
         code = watch(
             cluster,
             graph,
             application_id,
-            submit=submit,
+            submit=lambda _: None,  # its cluster has it already
             show=show,
             as_json=as_json,
             repeated=repeated,
-            go_on=again,
+            go_on="firesteel run-application PIPELINE -s PATH",  # no other cluster knows this job
         )
     if provider.ended is not None and not provider.ended(END_SECONDS):
         click.echo("warning: the cluster of the application has not ended yet", err=True)
+    return _told(provider.outcome(), code)
+
+
+def _told(outcome: ApplicationOutcome | None, code: int) -> int:
+    """The exit code of the application. That of its program says more, where it has failed."""
+    if outcome is None:
+        click.echo("warning: how the application ended was not seen", err=True)
+        return code or UNKNOWN
+    if code == exit_codes.OK and outcome.exit_code != exit_codes.OK:
+        why = f": {outcome.failure}" if outcome.failure else ""
+        click.echo(f"error: the application is {outcome.status}{why}", err=True)
+        return outcome.exit_code
     return code

@@ -6,8 +6,8 @@ job          JobClient and AsyncJobClient: one job
 caller       one request to whichever node answers; over `endpoints` (which one, when) and `transport` (httpx)
 requests     requests as values, and the errors that answers stand for; `model` has the other answers
 events       the parser of event streams; `listening` reads them
+application  ids of jobs that the program of an application submits
 handover     handing leadership over to another node
-artifacts    uploading the local files of a graph
 """
 
 from __future__ import annotations

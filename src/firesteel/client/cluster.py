@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from firesteel.blob.keys import BlobKey, BlobRef
-from firesteel.client.artifacts import Uploads, upload_files
+from firesteel.blob.names import acceptable_name
+from firesteel.client.application import OF_THIS_PROCESS
 from firesteel.client.caller import ClusterCaller
 from firesteel.client.endpoints import Endpoints, Location, parse_addresses, stays_here
 from firesteel.client.errors import DashboardNotServedError
@@ -32,7 +33,6 @@ from firesteel.client.model import (
     WorkerSummary,
     WorkerToken,
 )
-from firesteel.client.names import acceptable_name
 from firesteel.client.operations import DISPOSAL, RemoteOperation, carry_out, outcome_of, trigger
 from firesteel.client.requests import Request, as_json, get, segment, with_json
 from firesteel.client.transport import CHUNK, AsyncTransport, BlockingTransport, Transport, iterate, run, settings_of
@@ -45,6 +45,7 @@ from firesteel.errors import (
     WorkerNotFoundError,
     WorkerStateError,
 )
+from firesteel.jobgraph.uploading import Uploads, upload_files
 from firesteel.types import JobID, new_job_id, parse_job_id
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ class AsyncClusterClient:
 
         Args:
             graph: the job to run: a JobGraph, a Job, or the same as plain JSON.
-            job_id: 32 hex digits; random by default. Submitting the same graph under the same id again is the same job.
+            job_id: 32 hex digits; random by default, and derived in the program of an application. Submitting the same
+                graph under the same id again is the same job.
             priority: jobs with a higher one get a slot first.
             client_heartbeat_timeout: the cluster cancels the job when `heartbeat` is not called for this many seconds.
             variables: values of the variables that a graph in plain JSON declares.
@@ -142,16 +144,22 @@ class AsyncClusterClient:
             InvalidRequestError: the cluster does not accept the graph; holds a problem for each reason.
             DuplicateJobError: the id belongs to another job.
         """
-        chosen = parse_job_id(job_id) if job_id is not None else new_job_id()
+        derived = OF_THIS_PROCESS.next_id(_name_of(graph)) if job_id is None else None
+        chosen = parse_job_id(job_id) if job_id is not None else derived or new_job_id()
         written = await self._written(graph, artifacts_from, upload=upload)
         content: dict[str, Any] = {"jobId": chosen, "priority": priority}
         if client_heartbeat_timeout is not None:
             content["clientHeartbeatTimeout"] = round(client_heartbeat_timeout * 1000)
         if variables is not None:
             content["variables"] = dict(variables)
-        accepted = await self._caller.json(
-            with_json("POST", "/jobs", content, graph=written, conflict=DuplicateJobError)
-        )
+        try:
+            accepted = await self._caller.json(
+                with_json("POST", "/jobs", content, graph=written, conflict=DuplicateJobError)
+            )
+        except DuplicateJobError:
+            if derived is None:
+                raise
+            return self.job(derived)  # of an earlier run of this program, which wrote it a little differently
         return self.job(Answer(accepted, "the answer to a submission").text("jobId"))
 
     async def resume(
@@ -379,6 +387,14 @@ class AsyncClusterClient:
     async def dispose_savepoint(self, path: str, *, timeout: float | None = None) -> None:
         """Delete a savepoint. Raises SavepointError."""
         await carry_out(self._caller, None, DISPOSAL, {"savepoint-path": path}, patience=timeout)
+
+
+def _name_of(graph: JobGraph | Job | Mapping[str, Any]) -> str:
+    if isinstance(graph, Mapping):
+        return str(graph.get("name", ""))
+    from firesteel.jobgraph import Job
+
+    return graph.graph().name if isinstance(graph, Job) else graph.name
 
 
 class ClusterClient:

@@ -47,8 +47,8 @@ from firesteel.errors import InvalidConfigError, Problem
 
 CONF_DIR_VARIABLE = "FIRESTEEL_CONF_DIR"
 
-RESERVED_VARIABLES = frozenset({CONF_DIR_VARIABLE, "FIRESTEEL_ENGINE_ID"})
-"""Variables with our prefix that are not options. The second marks the processes of an engine."""
+RESERVED_VARIABLES = frozenset({CONF_DIR_VARIABLE, "FIRESTEEL_ENGINE_ID", "FIRESTEEL_APPLICATION_ID"})
+"""Variables with our prefix that are not options. The second marks the processes of an engine, the third those of a program."""
 
 DEFAULT = "default"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from firesteel.deployment.descriptors import (
-    ApplicationConfiguration,
     ClusterClientProvider,
     ClusterSpecification,
     UnsupportedTargetError,
 )
 from firesteel.deployment.effective import EffectiveConfiguration
 from firesteel.deployment.loader import ClusterClientServiceLoader
+from firesteel.jobgraph.application import ApplicationConfiguration
 
 
 class ApplicationDeployer:

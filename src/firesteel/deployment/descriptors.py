@@ -14,8 +14,7 @@ from firesteel.client.cluster import ClusterClient
 from firesteel.config import Configuration
 from firesteel.deployment.effective import EffectiveConfiguration
 from firesteel.errors import FiresteelError
-from firesteel.jobgraph.model import JobGraph
-from firesteel.types import JobID
+from firesteel.jobgraph.application import ApplicationConfiguration
 
 
 class ClusterDeploymentError(FiresteelError):
@@ -39,13 +38,25 @@ class ClusterSpecification:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationConfiguration:
-    """The program of an application cluster: a graph, a script, or a module of an archive, as one job graph."""
+class ApplicationOutcome:
+    """How an application ended."""
 
-    application_id: JobID
-    """Also the id of the job that the program is; ids of jobs that it submits are derived from it."""
-    program: JobGraph
-    priority: int = 0
+    status: str
+    """SUCCEEDED, FAILED or CANCELED."""
+    exit_code: int
+    failure: str = ""
+    """Why it has failed, where no job says so."""
+
+
+class ApplicationEndedError(ClusterDeploymentError):
+    """The application was deployed before and has ended; nothing was run."""
+
+    def __init__(self, application_id: str, outcome: ApplicationOutcome) -> None:
+        self.outcome = outcome
+        super().__init__(
+            f"application {application_id} has already ended ({outcome.status}); nothing was run; to run it again, omit "
+            "--job-id or give another one"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,8 @@ class ClusterClientProvider:
     """Whether it was started by the call that returned this."""
     ended: Callable[[float], bool] | None = None
     """Waits so many seconds for the end of the cluster's process; None where that cannot be seen from here."""
+    outcome: Callable[[], ApplicationOutcome | None] = lambda: None
+    """How the application of the cluster has ended, once that is known."""
 
 
 class ClusterDescriptor(Protocol):

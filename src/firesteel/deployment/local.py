@@ -8,13 +8,13 @@ from firesteel.client.discovery import connect, find_local
 from firesteel.client.errors import ClusterUnreachableError
 from firesteel.config import Configuration
 from firesteel.deployment.descriptors import (
-    ApplicationConfiguration,
     ClusterClientProvider,
     ClusterSpecification,
     UnsupportedTargetError,
 )
 from firesteel.deployment.effective import EffectiveConfiguration
 from firesteel.deployment.local_nodes import awake, end_with_jobs, wait_for_end
+from firesteel.jobgraph.application import ApplicationConfiguration
 
 LOCAL = "local"
 

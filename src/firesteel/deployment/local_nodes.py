@@ -13,9 +13,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firesteel.client.cluster import ClusterClient
 from firesteel.client.discovery import LocalCluster, find_local, find_nodes, rest_file
@@ -27,6 +28,7 @@ from firesteel.errors import FiresteelError, JobStateError
 from firesteel.fs.files import private_dir, read_json, tail
 from firesteel.fs.locks import exclusively
 from firesteel.ha.identity import check as check_store
+from firesteel.jobgraph.application import ApplicationConfiguration
 from firesteel.layout import NODE_LOG
 from firesteel.processes import ProcessIdentity
 
@@ -64,12 +66,14 @@ def start_node(
     *,
     woken: bool,
     extra: Mapping[str, str] | None = None,
-    arguments: Sequence[str] = (),
+    application: ApplicationConfiguration | None = None,
     own_log: bool = False,
 ) -> LocalCluster:
     """Start a node in the background, and return once it serves. If it does not, raise FiresteelError with its output.
 
     Args:
+        application: The program of an application cluster, which goes to the node with its settings: one that did not get
+            all of it does not start.
         own_log: other nodes run here, one of which writes to the usual log.
     """
     directory = private_dir(rest_file(effective.configuration).parent)
@@ -79,9 +83,13 @@ def start_node(
     if effective.config_file is not None:
         command += ["--config", str(effective.config_file.absolute())]
     # As arguments, settings that are secret would be there for all to see (S27).
-    command += ["--definitions-from-stdin", "--log", str(directory / "node-{pid}.log" if own_log else log)]
-    definitions = json.dumps({**effective.overrides, **(extra or {})}).encode()
-    command += arguments
+    command += ["--log", str(directory / "node-{pid}.log" if own_log else log)]
+    definitions: dict[str, Any] = {**effective.overrides, **(extra or {})}
+    if application is None:
+        command.append("--definitions-from-stdin")
+    else:
+        command.append("--application-from-stdin")
+        definitions = {"definitions": definitions, "application": application.to_json()}
     if woken:
         command.append("--woken")
     with log.open("ab") as output:
@@ -98,7 +106,7 @@ def start_node(
         _remove_old_logs(directory)
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
-        pipe.write(definitions)
+        pipe.write(json.dumps(definitions).encode())
     deadline = time.monotonic() + WAKE_SECONDS
     while time.monotonic() < deadline:
         for found in find_nodes(effective.configuration):

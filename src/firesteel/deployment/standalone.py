@@ -7,12 +7,12 @@ from typing import NoReturn
 from firesteel.client.discovery import connect
 from firesteel.config import Configuration
 from firesteel.deployment.descriptors import (
-    ApplicationConfiguration,
     ClusterClientProvider,
     ClusterSpecification,
     UnsupportedTargetError,
 )
 from firesteel.deployment.effective import EffectiveConfiguration
+from firesteel.jobgraph.application import ApplicationConfiguration
 
 REMOTE = "remote"
 

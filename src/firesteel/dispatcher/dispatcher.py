@@ -350,6 +350,20 @@ class Dispatcher(JobQuestions):
     async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:
         await self._ask(self._live_job(job_id).cancel(keep_checkpoint=keep_checkpoint))
 
+    async def cancel_application(self) -> None:
+        self._table.check_open()
+        if self.application is None:
+            raise JobStateError("this is a session cluster; cancel its jobs one by one")
+        program = self.application.application_id
+        if self._table.live_runner(program) is not None:
+            await self.cancel_job(program)  # the bootstrap sees its end and cancels the others
+            return
+        running = self._table.live()
+        if not running:
+            raise JobStateError(f"application {program} is {self.application.state.value}; it has ended for good")
+        for job in running:
+            await _cancel_quietly(job)
+
     async def stop_job(
         self, job_id: JobID, trigger_id: str, target: str | None = None, *, savepoint: bool = True
     ) -> None:

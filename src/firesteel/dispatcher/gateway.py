@@ -11,6 +11,7 @@ from firesteel.fleet.view import FleetView, WorkerSessions
 from firesteel.jobmaster.events import Subscription
 from firesteel.resourcemanager.manager import ResourceOverview
 from firesteel.status import JobStatus
+from firesteel.stores.applications import ApplicationRecord
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation
@@ -70,6 +71,14 @@ class DispatcherGateway(Protocol):
     @property
     def sessions(self) -> WorkerSessions:
         """What workers themselves ask for."""
+        ...
+
+    async def request_application(self) -> ApplicationRecord | None:
+        """The application that this cluster lives for; None in a session cluster."""
+        ...
+
+    async def cancel_application(self) -> None:
+        """Cancel the program and all jobs of the application. Raises JobStateError when there is none, or it has ended."""
         ...
 
     async def list_jobs(self) -> Sequence[JobOverview]: ...

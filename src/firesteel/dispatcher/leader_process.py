@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
+from firesteel.concurrency import OwnedTasks
+from firesteel.dispatcher.bootstrap import DispatcherBootstrap, NoOpBootstrap
 from firesteel.dispatcher.dispatcher import Dispatcher, RecoveredJobs
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import FencingError, NotLeadingError
@@ -27,6 +29,15 @@ OpenServices = Callable[[Epoch, Callable[[BaseException], None]], Awaitable[Disp
 """Makes the services of a leadership; unexpected errors are passed to the second argument."""
 
 
+MakeBootstrap = Callable[[Dispatcher, DispatcherServices], Awaitable[DispatcherBootstrap]]
+"""What the Dispatcher begins with: this makes the leader process one of a session or of an application cluster."""
+
+
+async def no_bootstrap(_dispatcher: Dispatcher, _services: DispatcherServices) -> DispatcherBootstrap:
+    """Of session clusters."""
+    return NoOpBootstrap()
+
+
 class DispatcherLeaderProcess:
     """Recovers, then serves. It never leaves STOPPED; the next leadership is another object."""
 
@@ -38,6 +49,7 @@ class DispatcherLeaderProcess:
         on_fenced: Callable[[Epoch], None],
         on_fatal: Callable[[BaseException], None],
         on_shut_down: Callable[[], None],
+        make_bootstrap: MakeBootstrap = no_bootstrap,
     ) -> None:
         self.epoch = epoch
         self.state = LeaderProcessState.CREATED
@@ -45,6 +57,8 @@ class DispatcherLeaderProcess:
         self._on_fenced = on_fenced
         self._on_fatal = on_fatal
         self._on_shut_down = on_shut_down
+        self._make_bootstrap = make_bootstrap
+        self._tasks = OwnedTasks("bootstrap", self._broke)
         self._services: DispatcherServices | None = None
         self._dispatcher: Dispatcher | None = None
 
@@ -98,8 +112,10 @@ class DispatcherLeaderProcess:
             on_shut_down=self._on_shut_down,
         )
         await services.fleet.start(services.resources)
+        bootstrap = await self._make_bootstrap(self._dispatcher, services)
         await self._dispatcher.start()
         self.state = LeaderProcessState.RUNNING
+        self._tasks.start(bootstrap.run(), "bootstrap")
 
     def _broke(self, error: BaseException) -> None:
         # Callers that do not know yet that we lost leadership get NotLeadingError, which says the same.
@@ -117,6 +133,7 @@ class DispatcherLeaderProcess:
         if self._services is not None:
             self._services.fleet.halt()
             self._services.resources.halt()  # first: JobMasters that end now release slots on which their jobs run on
+        await self._tasks.close()
         if self._dispatcher is not None:
             await self._dispatcher.close()
         if self._services is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from firesteel.dispatcher.archiving import JobArchives, operations_in
 from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.gateway import ClusterOverview, JobOverview
-from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live, Parked
+from firesteel.dispatcher.job_table import Ended, Ending, JobTable, Live, Parked, Submitting
 from firesteel.dispatcher.overviews import EndedJobs, live_row, unread_row
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.errors import JobNotFoundError, OperationNotFoundError
@@ -17,6 +17,7 @@ from firesteel.fleet.enrollment import Enrollment
 from firesteel.fleet.view import FleetView, WorkerSessions
 from firesteel.jobmaster.events import Subscription
 from firesteel.status import JobStatus
+from firesteel.stores.applications import ApplicationRecord
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import Operation
 from firesteel.stores.uploads import Upload
@@ -32,6 +33,8 @@ class JobQuestions:
         self._archives = JobArchives(services)
         self._details = JobDetails(services, self._table, self._archives)
         self._ended = EndedJobs(services.results)
+        self.application: ApplicationRecord | None = None
+        """The application that the cluster lives for; None in a session cluster."""
 
     @property
     def fleet(self) -> FleetView:
@@ -130,6 +133,15 @@ class JobQuestions:
     def events(self, job_id: JobID | None = None) -> Subscription:
         self._table.check_open()
         return self._services.events.subscribe(job_id)
+
+    def unfinished_jobs(self) -> list[JobID]:
+        """The jobs that have no result. Raises NotLeadingError once the table is closed."""
+        self._table.check_open()
+        return [job_id for job_id in self._table if isinstance(self._table.get(job_id), Live | Parked | Submitting)]
+
+    async def request_application(self) -> ApplicationRecord | None:
+        self._table.check_open()
+        return self.application
 
     @property
     def busy(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,11 +16,12 @@ from firesteel.ha.protocols import Epoch
 from firesteel.jobmaster.enrichers import FailureEnrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
-from firesteel.jobmaster.master import JobMasterServices
+from firesteel.jobmaster.master import JobMasterServices, no_environment
 from firesteel.jobmaster.runner import MakeJobMaster
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.gateway import SlotRequest
 from firesteel.resourcemanager.manager import ResourceManager
+from firesteel.stores.applications import ApplicationStore
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -45,6 +46,7 @@ class DispatcherServices:
     operations: OperationStore
     parked: ParkedStore
     uploads: UploadStore
+    applications: ApplicationStore
     resources: ResourceManager
     enrollment: Enrollment
     executor: AttemptExecutor
@@ -64,6 +66,8 @@ class DispatcherServices:
     now: Callable[[], float]
     guard: Guard
     """Raises FencingError when it is not certain, right now, that this node leads."""
+    environment: Callable[[Submission], Awaitable[Mapping[str, str]]] = no_environment
+    """Variables for the driver of a job; see JobMasterServices."""
     backoff: Backoff = RETRIES
     watchers: tuple[JobWatcher, ...] = ()
     metrics: MetricRegistry = field(default_factory=MetricRegistry)
@@ -81,6 +85,7 @@ class DispatcherServices:
             enrichers=self.enrichers,
             events=self.events,
             history_size=self.configuration.jobmanager.exception_history_size,
+            environment=self.environment,
             backoff=self.backoff,
             metrics=self.metrics,
         )

@@ -27,7 +27,7 @@ from firesteel.durations import seconds
 from firesteel.engines.record import EngineRecord
 from firesteel.errors import FiresteelError
 from firesteel.failure import Failure, FailureKind
-from firesteel.jobgraph.model import Interactive, Mode, runs_user_code
+from firesteel.jobgraph.model import Interactive, Mode, ScriptApi, runs_user_code
 from firesteel.metrics import jobs as job_metrics
 from firesteel.processes import ProcessIdentity
 from firesteel.spark_connect.compiler import CompiledGraph, compile_graph, locate, queries_of
@@ -233,7 +233,12 @@ def _run_script(spec: AttemptSpec, log: EventLog, directory: AttemptDirectory) -
     program = spec.graph.script
     assert program is not None
     artifacts.put_on_path(spec.graph.settings.artifacts)
-    if spec.gateway is not None:
+    # Not when the process is started: what a process begins with can be read from outside.
+    os.environ.update(spec.environment)
+    if program.api is ScriptApi.NONE:
+        log.emit("phase", phase="running", api="none")
+        script.run_alone(program)
+    elif spec.gateway is not None:
         log.emit("phase", phase="running", api="classic")
         script.run_classic(program, spec, Path(spec.gateway), directory)
     else:

@@ -65,6 +65,13 @@ def run_classic(program: Script, spec: AttemptSpec, home: Path, directory: Attem
     _run(program)
 
 
+def run_alone(program: Script) -> None:
+    """The program uses no Spark: it submits jobs to the cluster that it runs in, which its environment names."""
+    for name in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
+        os.environ.pop(name, None)
+    _run(program)
+
+
 def _ship_modules(program: Script, spec: AttemptSpec, directory: AttemptDirectory) -> None:
     """Have SparkContext send the job's files to its workers, as `--py-files`, `--files` and `--archives` would."""
     from pyspark import SparkContext

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from firesteel.config import load_configuration
 from firesteel.entrypoint.application_status import ApplicationStatus
-from firesteel.entrypoint.settings import settings_from_stdin
+from firesteel.entrypoint.settings import object_from_stdin, settings_from_stdin, texts
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir
+from firesteel.jobgraph.application import ApplicationConfiguration
 from firesteel.layout import ClusterLayout
 from firesteel.node_log import log_as, log_to
-from firesteel.types import JobID
 
 PID = "{pid}"
 
@@ -29,7 +29,11 @@ def main(argv: list[str] | None = None) -> int:
         "-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option"
     )
     parser.add_argument("--definitions-from-stdin", action="store_true", help="read options as a JSON object")
-    parser.add_argument("--application", metavar="JOB_ID", help="end when this job has ended, with its exit code")
+    parser.add_argument(
+        "--application-from-stdin",
+        action="store_true",
+        help="the first node of an application cluster: read a JSON object with `definitions` and `application`",
+    )
     parser.add_argument("--woken", action="store_true", help="end when the node is idle (local-cluster.idle-timeout)")
     parser.add_argument(
         "--log",
@@ -43,7 +47,11 @@ def main(argv: list[str] | None = None) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         overrides = dict(d.partition("=")[::2] for d in args.definitions)
-        if args.definitions_from_stdin:
+        application: ApplicationConfiguration | None = None
+        if args.application_from_stdin:
+            definitions, application = _application_from_stdin()
+            overrides |= definitions
+        elif args.definitions_from_stdin:
             overrides |= settings_from_stdin()
         configuration = load_configuration(file=args.config, overrides=overrides)
     except FiresteelError as error:
@@ -55,9 +63,16 @@ def main(argv: list[str] | None = None) -> int:
         os.chdir(private_dir(ClusterLayout.of(configuration).home))
     from firesteel.entrypoint.cluster_entrypoint import ClusterEntrypoint  # slow; errors above come at once
 
-    application = JobID(args.application) if args.application else None
     entrypoint = ClusterEntrypoint(configuration, rest=True, woken=args.woken, application=application)
     return asyncio.run(entrypoint.run()).exit_code
+
+
+def _application_from_stdin() -> tuple[dict[str, str], ApplicationConfiguration]:
+    found = object_from_stdin()
+    try:
+        return texts(found["definitions"]), ApplicationConfiguration.from_json(found["application"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FiresteelError(f"what came from standard input is no application: {error}") from error
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -29,9 +29,20 @@ from firesteel.config import Configuration
 from firesteel.config.high_availability import HaType
 from firesteel.config.sections import WhenIsolated
 from firesteel.config.values import memory_bytes
+from firesteel.dispatcher.bootstrap import ApplicationDispatcherBootstrap, DispatcherBootstrap, NoOpBootstrap
+from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.outputs import OutputCleaner
 from firesteel.dispatcher.overrides import parse_overrides
-from firesteel.entrypoint.application import application_ended
+from firesteel.dispatcher.services import DispatcherServices
+from firesteel.entrypoint.application import (
+    GRACE_SECONDS,
+    STATUS,
+    ProgramEnvironment,
+    note_end,
+    remove_all,
+    remove_files,
+    ship,
+)
 from firesteel.entrypoint.application_status import ApplicationStatus
 from firesteel.entrypoint.component import DispatcherResourceManagerComponent, Endpoint, starting
 from firesteel.entrypoint.embedded_worker import EmbeddedWorker
@@ -46,21 +57,25 @@ from firesteel.entrypoint.wiring import (
     enrichers,
     finished_jobs,
 )
-from firesteel.errors import BlobNotFoundError, FiresteelError, InvalidConfigError, Problem
+from firesteel.errors import BlobNotFoundError, FiresteelError, InvalidConfigError, Problem, StoreError
 from firesteel.flink_rest.routes import FLINK
 from firesteel.fs.files import private_dir
 from firesteel.ha.identity import claim
-from firesteel.ha.protocols import Epoch, StateStore
+from firesteel.ha.protocols import Epoch, ForgetsClusters, HighAvailabilityServices, StateStore
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.ha.services import open_high_availability
+from firesteel.hosts import this_user
+from firesteel.jobgraph.application import ApplicationConfiguration
 from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.layout import ClusterLayout
 from firesteel.metrics.registry import MetricRegistry
 from firesteel.notifications.rules import occasions
 from firesteel.notifications.targets import targets_of
+from firesteel.rest.application_tokens import ApplicationTokens
 from firesteel.rest.endpoint import WebMonitorEndpoint
 from firesteel.rest.node_identity import NodeIdentity
 from firesteel.rest.security.startup import check_door
+from firesteel.stores.applications import ApplicationRecord
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import Submission
 from firesteel.stores.job_keys import JobKeys, ensure_job_key
@@ -89,21 +104,22 @@ class ClusterEntrypoint:
         *,
         rest: bool = False,
         woken: bool = False,
-        application: JobID | None = None,
+        application: ApplicationConfiguration | None = None,
         endpoint: Endpoint | None = None,
         parts: NodeParts = AS_CONFIGURED,
     ) -> None:
         """`rest`: serve the REST API. Without it, and without another `endpoint`, the node can only be reached through `open`.
 
         `woken`: end when the node has been idle for `local-cluster.idle-timeout`. `application`: run an application cluster,
-        which ends with this job; without it, a session cluster, which serves many jobs until it is told to end.
-        `parts`: parts to use in place of the configured ones.
+        which ends with this program; without it, a session cluster, which serves many jobs until it is told to end, unless the
+        store has an application that goes on. `parts`: parts to use in place of the configured ones.
         """
         self.configuration = configuration
         self.metrics = MetricRegistry()
         self._application = application
-        self._status_of_application = ApplicationStatus.SUCCEEDED
-        """The status of an orderly end."""
+        self._application_id: JobID | None = application.application_id if application is not None else None
+        self._over = False
+        """The application has ended, and nothing of it is needed any more."""
         self._rest = rest
         self._woken = woken
         self._endpoint = endpoint
@@ -114,6 +130,9 @@ class ClusterEntrypoint:
         """Of a cluster of several hosts."""
         self._status: asyncio.Future[ApplicationStatus] | None = None
         self._serving = False
+        self._store: StateStore | None = None
+        self._programs: ProgramEnvironment | None = None
+        self._component: DispatcherResourceManagerComponent | None = None
 
     async def run(self) -> ApplicationStatus:
         """Serve until something ends the node; the caller exits with the exit code of the status."""
@@ -152,7 +171,10 @@ class ClusterEntrypoint:
 
     def _on_signal(self, number: int) -> None:
         logger.info("received %s; ending", signal.Signals(number).name)
-        self.end(ApplicationStatus.SUCCEEDED if self._serving else ApplicationStatus.CANCELED)
+        if not self._serving:
+            self.end(ApplicationStatus.CANCELED)
+        else:
+            self._shut_down()
 
     async def _sleep_when_idle(self, component: DispatcherResourceManagerComponent, web: WebMonitorEndpoint) -> None:
         timeout = self.configuration.local_cluster.idle_timeout
@@ -160,14 +182,69 @@ class ClusterEntrypoint:
         web.withdraw()
         await end_in_order(component, self._shut_down)
 
-    async def _end_with(self, component: DispatcherResourceManagerComponent, job_id: JobID) -> None:
-        self._status_of_application = await application_ended(
-            component, job_id, self.configuration.local_cluster.idle_timeout
-        )
-        await end_in_order(component, self._shut_down)
-
     def _shut_down(self) -> None:
-        self.end(self._status_of_application)
+        """An ordered end. An application goes on without this node, and its end was not seen here."""
+        self.end(ApplicationStatus.SUCCEEDED if self._application_id is None else ApplicationStatus.UNKNOWN)
+
+    # -- the application ------------------------------------------------------------------------------------------
+
+    async def _bootstrap(
+        self, blobs: BlobStore, dispatcher: Dispatcher, services: DispatcherServices
+    ) -> DispatcherBootstrap:
+        """That of an application which an earlier leader has accepted, or which this node was started for; else none."""
+        record = await services.applications.get()
+        given = self._application
+        if record is None and given is None:
+            return NoOpBootstrap()
+        if record is not None:
+            self._application_id = record.application_id
+
+        async def shipped() -> Submission:
+            assert given is not None
+            return await self._shipped(given, blobs)
+
+        async def ended(record: ApplicationRecord) -> None:
+            await self._application_ended(services, record)
+
+        return ApplicationDispatcherBootstrap(dispatcher, services, record, ship=shipped, on_end=ended)
+
+    async def _shipped(self, application: ApplicationConfiguration, blobs: BlobStore) -> Submission:
+        try:
+            return await ship(application, blobs, this_user())
+        except (FiresteelError, OSError) as error:
+            # Nothing is stored yet: whoever deploys it hears why, and nothing is left.
+            logger.critical("the application could not be shipped: %s", error)
+            self._over = True
+            self.end(ApplicationStatus.START_FAILED)
+            await asyncio.Event().wait()
+            raise
+
+    async def _application_ended(self, services: DispatcherServices, record: ApplicationRecord) -> None:
+        """Archives are written by now. First it is said how it ended; then all that a leader would go on with is removed."""
+        assert self._store is not None
+        services.guard()
+        await asyncio.to_thread(note_end, ClusterLayout.of(self.configuration), record)
+        await asyncio.sleep(GRACE_SECONDS)
+        await services.resources.wind_down(self.configuration.engine.stop_timeout)
+        await services.persistently(
+            functools.partial(remove_all, self._store, services.epoch), "removing what the application has in the store"
+        )
+        self._over = True
+        self.end(STATUS[record.state])
+
+    async def _remove_files(self) -> None:
+        if self._over:
+            await asyncio.to_thread(remove_files, ClusterLayout.of(self.configuration))
+
+    async def _forget_cluster(self, ha: HighAvailabilityServices) -> None:
+        if self._over and isinstance(ha, ForgetsClusters):
+            with contextlib.suppress(StoreError):  # one row of a cluster that is gone
+                await ha.forget_cluster()
+
+    async def _environment(self, submission: Submission) -> Mapping[str, str]:
+        assert self._programs is not None
+        address = self._component.address if self._component is not None else ""
+        return await self._programs.of(submission, self._application_id, address)
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[DispatcherResourceManagerComponent]:
@@ -181,6 +258,7 @@ class ClusterEntrypoint:
             with starting("data directory"):
                 root = private_dir(ClusterLayout.of(self.configuration).home)
                 claim(root, self.configuration)
+            opened.push_async_callback(self._remove_files)
             with starting("metrics"):
                 await opened.enter_async_context(measuring(self.configuration, self.metrics))
             node = await self._open_node(root, opened, tasks)
@@ -188,6 +266,10 @@ class ClusterEntrypoint:
                 with starting("data directory"):
                     await self._directory.check(node.ha.store)
             self._keys = NodeKeys(node.ha.store)
+            self._store = node.ha.store
+            job_keys = JobKeys(node.ha.store)
+            tokens = ApplicationTokens(job_keys.secret)
+            self._programs = ProgramEnvironment(self.configuration, tokens)
             name = f"{os.uname().nodename}:{os.getpid()}"
             election = node.ha.election(name)
             component = DispatcherResourceManagerComponent(
@@ -202,6 +284,7 @@ class ClusterEntrypoint:
                 one_host=is_of_one_host(self.configuration),
                 on_fatal=self.on_fatal,
             )
+            self._component = component
             web: WebMonitorEndpoint | None = None
             if self._rest:
                 web = WebMonitorEndpoint(
@@ -212,7 +295,9 @@ class ClusterEntrypoint:
                     WorkerStore(node.ha.store),
                     facade=FLINK,
                     woken=self._woken,
-                    job_of_key=JobKeys(node.ha.store),
+                    job_of_key=job_keys,
+                    applications=tokens,
+                    application=lambda: self._application_id,
                     metrics=self.metrics,
                 )
             if web is not None and self._embedded is not None:
@@ -222,8 +307,6 @@ class ClusterEntrypoint:
                 tasks.start(self._embedded.run(component, web.address), "worker")
             if web is not None and self._woken:
                 tasks.start(self._sleep_when_idle(component, web), "idle")
-            if self._application is not None:
-                tasks.start(self._end_with(component, self._application), "application")
             yield component
 
     async def _open_node(self, root: Path, opened: contextlib.AsyncExitStack, tasks: OwnedTasks) -> Node:
@@ -234,6 +317,7 @@ class ClusterEntrypoint:
             if ha is None:
                 ha = await open_high_availability(configuration)
                 opened.push_async_callback(ha.close)
+            opened.push_async_callback(self._forget_cluster, ha)
         with starting("blob server"):
             blobs = _blob_store(configuration, root)
             await blobs.open()
@@ -289,6 +373,8 @@ class ClusterEntrypoint:
             files=files,
             worker_id=me,
             worker=worker,
+            environment=self._environment,
+            make_bootstrap=functools.partial(self._bootstrap, blobs),
             on_lead=self._on_lead,
             metrics=self.metrics,
         )

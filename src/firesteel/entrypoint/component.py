@@ -86,6 +86,11 @@ class DispatcherResourceManagerComponent:
             raise NotLeadingError("this node is still starting; ask again in a moment")
         return self._runner
 
+    @property
+    def address(self) -> str:
+        """Where this node serves; empty as long as it does not."""
+        return self._address
+
     def leader(self) -> LeaderInformation | None:
         """The current leader, as far as this node knows."""
         return self.retrieval.current

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from firesteel.concurrency import Backoff
 from firesteel.config import Configuration
-from firesteel.dispatcher.leader_process import DispatcherLeaderProcess
+from firesteel.dispatcher.leader_process import DispatcherLeaderProcess, MakeBootstrap, no_bootstrap
 from firesteel.dispatcher.runner import DispatcherRunner
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.entrypoint.watchers import job_watchers
@@ -26,7 +26,7 @@ from firesteel.jobmaster.artifacts import JobFiles
 from firesteel.jobmaster.enrichers import FailureEnricher, FailureEnrichers, load_enrichers
 from firesteel.jobmaster.events import JobEvents
 from firesteel.jobmaster.executor import AttemptExecutor
-from firesteel.jobmaster.master import JobMaster
+from firesteel.jobmaster.master import JobMaster, no_environment
 from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.jobmaster.requirements import Requirements
 from firesteel.jobmaster.runner import MakeJobMaster
@@ -35,6 +35,7 @@ from firesteel.metrics.registry import MetricRegistry
 from firesteel.resourcemanager.manager import ResourceManager
 from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.resourcemanager.provider import EngineProvider
+from firesteel.stores.applications import ApplicationStore
 from firesteel.stores.execution_graphs import ExecutionGraphInfoStore
 from firesteel.stores.history import HistoryArchivist
 from firesteel.stores.job_graphs import JobGraphStore, Submission
@@ -88,6 +89,9 @@ class Node:
     """The worker that is part of this node, if one is (`worker.embedded`)."""
     make_job_master: MakeJobMaster = JobMaster
     events: JobEvents = dataclasses.field(default_factory=JobEvents)
+    environment: Callable[[Submission], Awaitable[Mapping[str, str]]] = no_environment
+    """Variables for the drivers of jobs."""
+    make_bootstrap: MakeBootstrap = no_bootstrap
     on_lead: Callable[[StateStore, Epoch], Awaitable[None]] = _nothing
     """Writes what else has to be in the store before this node serves as the leader."""
     now: Callable[[], float] = time.time
@@ -116,7 +120,12 @@ class Leaderships:
 
     def process(self, epoch: Epoch, on_fenced: Callable[[Epoch], None]) -> DispatcherLeaderProcess:
         return DispatcherLeaderProcess(
-            epoch, self.open, on_fenced=on_fenced, on_fatal=self.on_fatal, on_shut_down=self.on_shut_down
+            epoch,
+            self.open,
+            on_fenced=on_fenced,
+            on_fatal=self.on_fatal,
+            on_shut_down=self.on_shut_down,
+            make_bootstrap=self.node.make_bootstrap,
         )
 
     async def open(self, epoch: Epoch, on_error: Callable[[BaseException], None]) -> DispatcherServices:
@@ -156,6 +165,8 @@ class Leaderships:
             operations=OperationStore(store),
             parked=ParkedStore(store),
             uploads=UploadStore(store),
+            applications=ApplicationStore(store),
+            environment=node.environment,
             resources=resources,
             executor=FleetExecutor(node.executor, fleet),
             fleet=fleet,

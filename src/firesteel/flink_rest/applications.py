@@ -1,9 +1,11 @@
-"""Applications: one for each job, under the job's id, as for a Flink job that is submitted alone."""
+"""Applications: that of an application cluster, with all jobs of its program; in a session cluster one for each job, under the
+job's id, as for a Flink job that is submitted alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -26,6 +28,7 @@ from firesteel.rest.params import HEX_ID
 from firesteel.rest.security.principals import require
 from firesteel.rest.states import ms, ms_or
 from firesteel.status import JobStatus
+from firesteel.stores.applications import ApplicationRecord
 from firesteel.types import JobID
 
 router = APIRouter(tags=["applications"], responses=ERRORS)
@@ -65,12 +68,19 @@ ApplicationIdParam = Annotated[JobID, Depends(_application_id)]
 @router.get("/applications/overview", summary="All applications")
 async def list_applications(context: Context, caller: CallerParam) -> Response:
     now = time.time()
+    if (own := await context.gateway.request_application()) is not None:
+        jobs = [job for job in await context.gateway.list_jobs() if caller.sees(job.owner)]
+        shown = [render_own(own, jobs, now)] if caller.sees(own.program.owner) else []
+        return answer({"applications": shown})
     lines = [_line(job, now) for job in await context.gateway.list_jobs() if caller.sees(job.owner)]
     return encoded(b'{"applications":[' + b",".join(lines) + b"]}")
 
 
 @router.get("/applications/{applicationid}", summary="One application and its job")
 async def show_application(context: Context, caller: CallerParam, application_id: ApplicationIdParam) -> Response:
+    if (own := await _own(context, caller, application_id)) is not None:
+        jobs = [job for job in await context.gateway.list_jobs() if caller.sees(job.owner)]
+        return answer(render_own_details(own, jobs, time.time()))
     return answer(render_details(await _job(context, caller, application_id), time.time()))
 
 
@@ -79,7 +89,11 @@ async def cancel_application(context: Context, caller: CallerParam, application_
     try:
         caller.read(application_id)
         require(caller.principal, Role.OPERATOR)
-        await context.gateway.cancel_job(caller.write(application_id))
+        if await _own(context, caller, application_id) is not None:
+            caller.write(application_id)
+            await context.gateway.cancel_application()
+        else:
+            await context.gateway.cancel_job(caller.write(application_id))
     except (JobNotFoundError, JobStateError) as error:  # an ended application counts as missing
         raise HttpError(404, "Application could not be found.") from error
     return answer({}, 202)
@@ -87,6 +101,9 @@ async def cancel_application(context: Context, caller: CallerParam, application_
 
 @router.get("/applications/{applicationid}/exceptions", summary="The failures of an application")
 async def show_exceptions(context: Context, caller: CallerParam, application_id: ApplicationIdParam) -> Response:
+    if (own := await _own(context, caller, application_id)) is not None:
+        jobs = [job.job_id for job in await context.gateway.list_jobs() if caller.sees(job.owner)]
+        return answer(render_own_exceptions(own, [await _job(context, caller, job_id) for job_id in jobs]))
     return answer(render_exceptions(await _job(context, caller, application_id)))
 
 
@@ -98,6 +115,14 @@ async def show_configuration(
     context: Context, principal: CallerPrincipal, application_id: ApplicationIdParam
 ) -> Response:
     return answer(render_configuration(context.configuration, principal))
+
+
+async def _own(context: Context, caller: CallerParam, application_id: JobID) -> ApplicationRecord | None:
+    """The application of an application cluster, if it is the one asked for and the caller may see it."""
+    own = await context.gateway.request_application()
+    if own is None or own.application_id != application_id or not caller.sees(own.program.owner):
+        return None
+    return own
 
 
 async def _job(context: Context, caller: CallerParam, application_id: JobID) -> dict[str, Any]:
@@ -127,6 +152,45 @@ def render_application(job: JobOverview, now: float) -> Json:
         "status": _OF_JOB[job.status],
         "jobs": {job.status.value: 1},
     }
+
+
+def render_own(own: ApplicationRecord, jobs: Sequence[JobOverview], now: float) -> Json:
+    """The application of an application cluster, as its record has it."""
+    began, ended = own.program.submitted_at, own.ended_at
+    return {
+        "id": own.application_id,
+        "name": mask_text(own.program.graph.name),
+        "start-time": ms(began),
+        "end-time": ms_or(ended),
+        "duration": ms((now if ended is None else ended) - began),
+        "status": own.state.value,
+        "jobs": dict(Counter(job.status.value for job in jobs)),
+    }
+
+
+def render_own_details(own: ApplicationRecord, jobs: Sequence[JobOverview], now: float) -> Json:
+    return {
+        **render_own(own, jobs, now),
+        "timestamps": {state: ms(own.timestamps.get(state, 0.0)) for state in _STAMPED_BY},
+        "jobs": [render_row(job, now) for job in jobs],
+    }
+
+
+def render_own_exceptions(own: ApplicationRecord, jobs: Sequence[Mapping[str, Any]]) -> Json:
+    """Newest first: what the application says itself, then what its jobs say."""
+    entries: list[Json] = []
+    for job in jobs:
+        entries += render_exceptions(job)["exceptionHistory"]["entries"]
+    entries.sort(key=lambda e: -e["timestamp"])
+    if own.failure:
+        said: Json = {
+            "exceptionName": "ApplicationFailure",
+            "stacktrace": mask_text(own.failure),
+            "timestamp": ms(own.ended_at or 0.0),
+            "jobId": own.application_id,
+        }
+        entries.insert(0, said)
+    return {"exceptionHistory": {"entries": entries}}
 
 
 def render_details(job: Mapping[str, Any], now: float) -> Json:

@@ -68,6 +68,7 @@ async def upload_program(request: Request, context: Context, caller: CallerParam
     """A `.py`, `.zip` or `.whl`, or a pipeline as `.yaml` or `.json`; one file, in a field of any name."""
     principal = caller.principal
     require(principal, Role.OPERATOR)
+    context.check_open_to(principal)
     part = await file_part(request)
     name = _checked_name(part.name)
     suffix = kind_of(name)

@@ -127,6 +127,16 @@ class KnowsContenders(Protocol):
         ...
 
 
+@runtime_checkable
+class ForgetsClusters(Protocol):
+    """What a backend may offer beyond its protocol: to remove what it keeps of a cluster that will never be led again."""
+
+    async def forget_cluster(self) -> None:
+        """Remove it, after all values were removed and the contenders of this process have left. Does nothing when somebody
+        leads, or there are values."""
+        ...
+
+
 class HighAvailabilityServices(Protocol):
     """An open backend."""
 

@@ -179,6 +179,8 @@ class ScriptApi(StrEnum):
     AUTO = "auto"
     CONNECT = "connect"
     CLASSIC = "classic"
+    NONE = "none"
+    """It uses no Spark itself: it submits jobs with `firesteel.connect()`, in an application cluster."""
 
 
 class Script(_Vertex):

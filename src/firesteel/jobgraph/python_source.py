@@ -21,6 +21,7 @@ from .document import Document, Loc
 
 TIMEOUT_S = 60.0
 _TAIL_LINES = 20
+_CONNECT = ("connect", "connect_async")
 
 
 def read_python(path: Path, text: str, *, timeout_s: float = TIMEOUT_S) -> Document:
@@ -36,11 +37,37 @@ def read_python(path: Path, text: str, *, timeout_s: float = TIMEOUT_S) -> Docum
     if builds_job(tree):
         return _extract(path, file, timeout_s)
     vertex = {"kind": "script", "name": "script", "file": path.name}
+    if submits_jobs(tree) and not _uses_spark(tree):
+        vertex["api"] = "none"
     return Document({"name": path.stem[:200], "vertices": [vertex]}, file=file)
 
 
+def submits_jobs(tree: ast.Module) -> bool:
+    """Whether the file is a program that submits jobs by itself, with `firesteel.connect()`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="firesteel" | "firesteel.client", level=0):
+                if any(alias.name in _CONNECT for alias in node.names):
+                    return True
+            case ast.Attribute(value=ast.Name(id="firesteel"), attr=name) if name in _CONNECT:
+                return True
+    return False
+
+
+def _uses_spark(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() if any(alias.name.partition(".")[0] == "pyspark" for alias in node.names):
+                return True
+            case ast.ImportFrom(module=str(module), level=0) if module.partition(".")[0] == "pyspark":
+                return True
+    return False
+
+
 def builds_job(tree: ast.Module) -> bool:
-    """Whether the file uses Firesteel's Job; otherwise it is a plain script."""
+    """Whether the file describes a job with Firesteel's Job; otherwise it is a program, which may submit jobs itself."""
+    if submits_jobs(tree):
+        return False
     modules = ("firesteel", "firesteel.jobgraph", "firesteel.jobgraph.api")
     for node in ast.walk(tree):
         match node:

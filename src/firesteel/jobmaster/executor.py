@@ -4,7 +4,7 @@ simulated."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ class Deployment:
     owner: str = ""
     restricted: bool = False
     """Whether the job's submitter is not an admin."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that its driver has beside the usual ones. They may be secret."""
     given_up: int = 0
     """The last attempt of the job that was given up without being seen to end (its host is lost, or out of reach): it may
     wake up, and must not be able to commit. 0 when each was seen to end."""

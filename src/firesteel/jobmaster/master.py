@@ -79,6 +79,10 @@ SILENT_TRIES = 3
 """How often an engine that the ResourceManager no longer knows is still asked to release a session."""
 
 
+async def no_environment(_submission: Submission) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class JobMasterServices:
     """The services that the JobMasters of one leadership share."""
@@ -94,6 +98,8 @@ class JobMasterServices:
     """Raises FencingError when it is not certain, right now, that this node leads: asked before every side effect (I7)."""
     enrichers: FailureEnrichers
     history_size: int
+    environment: Callable[[Submission], Awaitable[Mapping[str, str]]] = no_environment
+    """Variables that the driver of a job has beside the usual ones. They may be secret."""
     events: JobEvents = field(default_factory=JobEvents)
     backoff: Backoff = RETRIES
     metrics: MetricRegistry = field(default_factory=MetricRegistry)
@@ -222,7 +228,7 @@ class JobMaster:
             logger.warning("the requirements of job %s can no longer be determined: %s", self.submission.job_id, error)
             request = SlotRequest(self.submission.job_id, EngineSpec(master="local[1]"))
         # What runs is what was started, even if its script has changed since.
-        return replace(request, classic=self.state.engine_id is None)
+        return replace(request, classic=self.state.engine_id is None and not request.driver_only)
 
     async def _read(self) -> None:
         while True:
@@ -329,6 +335,8 @@ class JobMaster:
             given_up=self.state.given_up,
         )
         try:
+            deployment = replace(deployment, environment=await self._services.environment(submission))
+            self._services.guard()
             await self._services.executor.start(deployment)
         except FencingError:
             raise

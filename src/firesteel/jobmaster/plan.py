@@ -23,6 +23,8 @@ class RunPlan:
     engine: EngineSpec
     classic: bool
     """The job is a script that needs a JVM of its own."""
+    driver_only: bool
+    """The job is a program that uses no Spark itself."""
     needs: ScriptNeeds | None
     """Why, for a script whose API was determined by reading it."""
     python: str
@@ -54,6 +56,7 @@ class RunPlan:
                 owner=owner_of_early_engines(configuration),
             ),
             classic=classic,
+            driver_only=graph.script is not None and graph.script.api is ScriptApi.NONE,
             needs=needs,
             python=python,
             driver_environment={"PYSPARK_PYTHON": python, "PYTHONUNBUFFERED": "1"},

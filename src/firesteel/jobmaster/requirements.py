@@ -38,6 +38,7 @@ class Requirements:
             job_id=submission.job_id,
             engine=replace(plan.engine, owner=owner),
             classic=plan.classic,
+            driver_only=plan.driver_only,
             exclusive=isolation is Isolation.JOB,
             priority=submission.priority,
             arrival=submission.submitted_at,

@@ -20,6 +20,8 @@ class SlotRequest:
     engine: EngineSpec
     classic: bool = False
     """A JVM of its own that the attempt starts itself: it takes the room of an engine, and none is handed out."""
+    driver_only: bool = False
+    """A driver without Spark: it takes no room, and no engine is handed out."""
     exclusive: bool = False
     """No other job on the same engine (`engine.isolation: job`)."""
     priority: int = 0
@@ -36,7 +38,7 @@ class Slot:
 
     job_id: JobID
     engine: EngineRecord | None
-    """None for a classic driver."""
+    """None for a classic driver, and for one without Spark."""
     lost: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done, with the reason, when the engine or its worker is gone. The slot need not be released then."""
     worker: str = ""

@@ -279,6 +279,8 @@ class ResourceManager:
     async def request_slot(self, request: SlotRequest) -> Slot:
         if self._halted:
             raise _fenced()
+        if request.driver_only:
+            return Slot(request.job_id, None)
         asked = self._now()
         ticket = self._state.ask(_plain(request), asked)
         future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
@@ -309,6 +311,8 @@ class ResourceManager:
             self._act_soon()
 
     async def _reclaim(self, request: SlotRequest, engine_id: str | None, worker: str) -> Slot | None:
+        if request.driver_only:
+            return Slot(request.job_id, None, worker=worker)
         request = _plain(request)
         if worker and not await self._come(worker):
             return None

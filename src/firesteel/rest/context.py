@@ -44,6 +44,8 @@ class RestContext:
     """The job id for an idempotency key of an owner."""
     read_only: bool = False
     """Whether it shows jobs that have ended, and nothing else."""
+    application: Callable[[], JobID | None] = lambda: None
+    """The application that the cluster lives for; None in a session cluster."""
     address: str = ""
     """The address of this node, known once it serves."""
     started_at: float = field(default_factory=time.time)
@@ -80,6 +82,15 @@ class RestContext:
     def gateway(self) -> DispatcherGateway:
         """The Dispatcher of this node; raises NotLeadingError while another one leads."""
         return self.node.dispatcher
+
+    def check_open_to(self, principal: Principal) -> None:
+        """Raises ForbiddenError when the cluster is an application's, and the caller is not its program."""
+        application = self.application()
+        if application is not None and principal.application != application:
+            raise ForbiddenError(
+                f"this cluster lives for application {application} alone and takes no other jobs or files; "
+                "submit to a session cluster, or deploy with `firesteel run-application`"
+            )
 
     def withdraw(self) -> None:
         """Remove the announcement of this node, which is about to end."""

@@ -27,6 +27,7 @@ from firesteel.metrics.registry import MetricRegistry
 from firesteel.rest import dashboard
 from firesteel.rest.announcement import Announcement
 from firesteel.rest.app import Facade, TidyPaths, create_app, warm
+from firesteel.rest.application_tokens import ApplicationTokens
 from firesteel.rest.context import RestContext
 from firesteel.rest.dashboard import Dashboard
 from firesteel.rest.dashboard_files import BuiltDashboard
@@ -72,11 +73,14 @@ class WebMonitorEndpoint:
         facade: Facade,
         woken: bool = False,
         job_of_key: Callable[[str, str], Awaitable[JobID]],
+        applications: ApplicationTokens | None = None,
+        application: Callable[[], JobID | None] = lambda: None,
         metrics: MetricRegistry | None = None,
         read_only: str = "",
     ) -> None:
         """`woken`: the node was started by a command that needed one, and may be restarted by the next. `read_only`: why
-        requests that would change something are refused; empty: they are not."""
+        requests that would change something are refused; empty: they are not. `applications`: the tokens of programs.
+        `application`: the one that the cluster lives for, if it is an application's."""
         self._read_only = read_only
         self._facade = facade
         self._woken = woken
@@ -92,6 +96,8 @@ class WebMonitorEndpoint:
         self._keys = keys
         self._workers = workers
         self._job_of_key = job_of_key
+        self._applications = applications
+        self._application = application
         self._metrics = metrics or MetricRegistry()
 
     @contextlib.asynccontextmanager
@@ -103,7 +109,9 @@ class WebMonitorEndpoint:
         async with contextlib.AsyncExitStack() as opened:
             configured = Identities.of(security)
             opened.push_async_callback(configured.close)
-            bearers = Bearers(nodes, Principal(this_user(), Role.ADMIN, EVERYBODY), configured.tokens)
+            bearers = Bearers(
+                nodes, Principal(this_user(), Role.ADMIN, EVERYBODY), configured.tokens, self._applications
+            )
             machines = MachineBearers(nodes, WorkerCredentials(self._workers))
             identities = replace(configured, tokens=bearers, workers=machines)
             audit = AuditLog(security.audit_log or self._directory / "audit.log")
@@ -117,6 +125,7 @@ class WebMonitorEndpoint:
                 logs=self._logs(node),
                 directory=self._directory,
                 job_of_key=self._job_of_key,
+                application=self._application,
                 metrics=self._metrics,
                 read_only=bool(self._read_only),
             )

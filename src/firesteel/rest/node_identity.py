@@ -22,6 +22,7 @@ import jwt
 from firesteel.config.sections import Role
 from firesteel.errors import ForbiddenError
 from firesteel.ha.protocols import Epoch
+from firesteel.rest.application_tokens import APPLICATION_PREFIX
 from firesteel.rest.security.identities import NODE_PREFIX, BearerVerifier
 from firesteel.rest.security.principals import Principal
 from firesteel.rest.security.worker_credentials import WorkerCredentials
@@ -75,6 +76,7 @@ class NodeIdentity:
             "name": principal.name,
             "role": principal.role.value,
             "owner": principal.owner,
+            "application": principal.application,
             "epoch": epoch,
             "until": self._now() + self._ahead + VALID_SECONDS,
             "target": target,
@@ -102,7 +104,7 @@ class NodeIdentity:
             data = _verified(text, keys)
             if data is None:
                 return None
-            principal = Principal(data["name"], Role(data["role"]), data["owner"])
+            principal = Principal(data["name"], Role(data["role"]), data["owner"], str(data.get("application", "")))
             claim = Claim(principal, Epoch(data["epoch"]), float(data["until"]), data["target"], str(data["once"]))
         except (jwt.InvalidTokenError, ValueError, KeyError, TypeError):
             return None  # malformed, or from a node of another version
@@ -128,9 +130,17 @@ def _verified(text: str, keys: Sequence[bytes]) -> dict[str, Any] | None:
 
 
 class Bearers:
-    """All bearer tokens of a node: those of nodes, that of its owner, and those of the tokens file, if it is used."""
+    """All bearer tokens of a node: those of nodes and of applications, that of its owner, and those of the tokens file, if it
+    is used."""
 
-    def __init__(self, nodes: NodeIdentity, owner: Principal, tokens: BearerVerifier | None) -> None:
+    def __init__(
+        self,
+        nodes: NodeIdentity,
+        owner: Principal,
+        tokens: BearerVerifier | None,
+        applications: BearerVerifier | None = None,
+    ) -> None:
+        self._applications = applications
         self._nodes = nodes
         self._owner = owner
         self._tokens = tokens
@@ -141,6 +151,8 @@ class Bearers:
         if token.startswith(NODE_PREFIX):
             claim = await self._nodes.read(token)
             return claim.principal if claim else None
+        if token.startswith(APPLICATION_PREFIX):
+            return await self._applications.authenticate(token) if self._applications is not None else None
         if token.startswith(LOCAL_PREFIX):
             return self._owner if hmac.compare_digest(token.encode(), self.local_token.encode()) else None
         return await self._tokens.authenticate(token) if self._tokens is not None else None

@@ -37,12 +37,16 @@ class JobKeys:
 
     async def __call__(self, owner: str, key: str) -> JobID:
         """The job id for `key`. Raises StoreUnavailableError when the secret cannot be read."""
+        return job_id_of(await self.secret(), owner, key)
+
+    async def secret(self) -> bytes:
+        """Raises StoreUnavailableError when it cannot be read."""
         if self._secret is None:
             stored = await self._store.get(_PATH)
             if stored is None or len(stored.value) != _BYTES:
                 raise StoreUnavailableError(f"{_PATH} is not in the store; try again once the cluster has a leader")
             self._secret = stored.value
-        return job_id_of(self._secret, owner, key)
+        return self._secret
 
 
 def job_id_of(secret: bytes, owner: str, key: str) -> JobID:

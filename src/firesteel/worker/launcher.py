@@ -84,7 +84,9 @@ class AttemptLauncher:
     def _spec(self, deployment: Deployment, directory: AttemptDirectory) -> AttemptSpec:
         job_id = deployment.attempt.job_id
         # A name of its own for each start: a leader that was paused while it started a JVM shall not get in our way.
-        jvm = None if deployment.engine else str(directory.root / f"jvm-{uuid.uuid4().hex[:8]}")
+        script = deployment.graph.script
+        without = deployment.engine is not None or (script is not None and script.api is ScriptApi.NONE)
+        jvm = None if without else str(directory.root / f"jvm-{uuid.uuid4().hex[:8]}")
         return AttemptSpec(
             attempt=deployment.attempt,
             graph=deployment.graph,
@@ -96,6 +98,7 @@ class AttemptLauncher:
             host=str(self._here),
             restricted=deployment.restricted,
             owner=deployment.owner,
+            environment=deployment.environment,
             given_up=deployment.given_up,
         )
 

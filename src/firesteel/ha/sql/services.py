@@ -15,7 +15,7 @@ from firesteel.ha.sql.batch import Leadership
 from firesteel.ha.sql.database import Database, open_database, repeated
 from firesteel.ha.sql.election import SqlLease
 from firesteel.ha.sql.store import Reader, SqlStateStore
-from firesteel.ha.sql.tables import ensure_cluster
+from firesteel.ha.sql.tables import ensure_cluster, forget_cluster
 from firesteel.ha.sql.url import backend_of
 from firesteel.ha.sql.writer import GroupWriter
 
@@ -61,6 +61,15 @@ class SqlHighAvailabilityServices:
         driver = LeaseElectionDriver(contender, lease, lease_duration=self._lease_duration, changes=self._changes)
         self._elections.append(driver)
         return driver
+
+    async def forget_cluster(self) -> None:
+        """See ForgetsClusters: the row that says who leads."""
+
+        def forget() -> None:
+            with self._database.write() as connection:
+                forget_cluster(connection, self._cluster_id)
+
+        await asyncio.to_thread(repeated, forget)
 
     async def close(self) -> None:
         for driver in self._elections:

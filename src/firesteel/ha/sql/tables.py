@@ -37,6 +37,13 @@ def ensure_cluster(connection: Connection, cluster_id: str) -> None:
         connection.execute(insert(leadership), {"cluster_id": cluster_id, **asdict(nobody)})
 
 
+def forget_cluster(connection: Connection, cluster_id: str) -> None:
+    """Remove the row of a cluster that nobody leads and that has no values."""
+    values = select(state.c.path).where(state.c.cluster_id == cluster_id)
+    of_nobody = and_(leadership.c.cluster_id == cluster_id, leadership.c.holder == "", ~values.exists())
+    connection.execute(delete(leadership).where(of_nobody))
+
+
 def read_leadership(connection: Connection, cluster_id: str) -> Leadership:
     return Leadership(*connection.execute(_LEADERSHIP, {"in_cluster": cluster_id}).one())
 

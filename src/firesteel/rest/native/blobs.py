@@ -69,6 +69,7 @@ async def upload(
     """The body is the file, of any content type. Jobs refer to it as `blob:<key>/<name>`; a file that no job needs is
     removed after a while."""
     require(principal, Role.OPERATOR)
+    context.check_open_to(principal)
     limit = memory_bytes(context.configuration.blob.max_size)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:19]) > limit:

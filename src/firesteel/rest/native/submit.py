@@ -153,6 +153,7 @@ def admit_submission(context: RestContext, caller: Caller) -> None:
         RateLimitedError: The owner has submitted too many jobs in a short time.
     """
     require(caller.principal, Role.OPERATOR)
+    context.check_open_to(caller.principal)
     owner = caller.principal.submits_as
     if wait := context.submissions.take(owner):
         raise RateLimitedError(

@@ -39,6 +39,8 @@ class Principal:
     role: Role
     owner: str
     """The tenant whose jobs the principal sees; `*` means all tenants, for admins and for viewers that were given it."""
+    application: str = ""
+    """The id of the application whose program this is; empty for everybody else."""
 
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("owner", self.owner)):

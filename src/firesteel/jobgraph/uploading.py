@@ -6,17 +6,16 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from firesteel.blob.keys import BlobRef, is_blob_name, is_blob_ref
-from firesteel.client.names import acceptable_name
+from firesteel.blob.names import acceptable_name
 from firesteel.errors import InvalidPipelineError, Problem
 from firesteel.module_files import TooManyModulesError, modules_beside, modules_in, zip_modules
 
-if TYPE_CHECKING:
-    from firesteel.jobgraph.document import Loc
-    from firesteel.jobgraph.files import NamedFile
+from .document import Loc
+from .files import NamedFile
 
 T = TypeVar("T")
 
