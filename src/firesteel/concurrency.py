@@ -96,19 +96,21 @@ async def retry(
     but_not: tuple[type[Exception], ...] = (),
     what: str,
     within: float = math.inf,
+    repetitions: float = math.inf,
 ) -> T:
     """Repeat `action` until it does not raise one of `on`. Those of `but_not`, and anything else, pass through.
 
-    No try begins later than `within` seconds from now: then the last error passes through as well.
+    No try begins later than `within` seconds from now, and it is repeated `repetitions` times at most: then the last error
+    passes through as well.
     """
     deadline = time.monotonic() + within
-    for delay in backoff.delays():
+    for number, delay in enumerate(backoff.delays()):
         try:
             return await action()
         except but_not:
             raise
         except on as error:
-            if time.monotonic() + delay >= deadline:
+            if number >= repetitions or time.monotonic() + delay >= deadline:
                 raise
             logger.warning("%s failed and will be tried again in %.2f s: %s", what, delay, error)
             await asyncio.sleep(delay)

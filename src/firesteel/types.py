@@ -54,6 +54,11 @@ def parse_job_id(text: str) -> JobID:
     return JobID(text)
 
 
+def vertex_id(name: str) -> str:
+    """The id that Flink's contract wants of a vertex: the same in every job and every run with a vertex of this name."""
+    return hashlib.sha256(f"vertex/{name}".encode()).hexdigest()[:32]
+
+
 def hides_nothing(text: str) -> bool:
     """Whether `text` is one line that looks as it is: no controls, no marks that turn it round, no spaces of other kinds."""
     return (text.isascii() and text.isprintable()) or all(_is_plain(c) for c in text)

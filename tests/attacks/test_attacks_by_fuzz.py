@@ -25,7 +25,7 @@ from tests.attacks.attacked_node import (
 )
 from tests.attacks.graphs import BATCH, changed
 
-from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

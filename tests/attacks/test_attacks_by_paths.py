@@ -18,8 +18,7 @@ from firesteel.attempts.attempt import AttemptDirectory, EventTail
 from firesteel.fs.files import tail
 from firesteel.rest.logs import json_object
 from firesteel.rest.native.log_tail import LogTail
-from firesteel.rest.vertex_ids import vertex_id
-from firesteel.types import AttemptId, SparkIds, new_job_id
+from firesteel.types import AttemptId, SparkIds, new_job_id, vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

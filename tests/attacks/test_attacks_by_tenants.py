@@ -12,8 +12,8 @@ import pytest
 from tests.attacks.attacked_node import NO_JOB, Answer, AttackedNode, Caller, People, Route, routes, until
 from tests.attacks.graphs import BATCH, STREAM, changed
 
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.sandbox.owners import owner_directory
+from firesteel.types import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

@@ -21,7 +21,7 @@ from firesteel.driver.batch import _merge
 from firesteel.jobgraph.model import Sink
 from firesteel.rest.answers import encode
 from firesteel.rest.native.documentation import render_page
-from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.attacks.attacked_node import AttackedNode, People, argv_of, processes_of, routes, until
 from tests.attacks.canaries import CONFIGURATION, ENVIRONMENT, GRAPH, MARK, canary
 
-from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import vertex_id
 
 pytestmark = pytest.mark.xdist_group("attacks")
 

@@ -22,7 +22,7 @@ from tests.rest.flink_world import FAILED, FINISHED, RUNNING, SOURCE, STOPPED, F
 from tests.rest.native_people import ALICE
 
 from firesteel.ha.protocols import Epoch
-from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import vertex_id
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what it imports is deprecated here and there

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, once, play
 
-from firesteel.dispatcher.overrides import parse_overrides
+from firesteel.config import load_configuration
+from firesteel.dispatcher.overrides import OF_JOBS, parse_overrides, with_overrides
 from firesteel.errors import (
     DuplicateJobError,
     FencingError,
@@ -18,9 +19,11 @@ from firesteel.errors import (
     StoreBrokenError,
     StoreUnavailableError,
 )
+from firesteel.jobgraph import parse_graph
 from firesteel.jobgraph.admission import digest_of
 from firesteel.status import JobStatus
 from firesteel.stores.job_graphs import Submission
+from firesteel.types import JobID, vertex_id
 
 
 def other(submission: Submission) -> Submission:
@@ -222,12 +225,50 @@ def test_parallelism_that_the_cluster_prescribes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["orders", "orders:", "orders:0", "orders:-1", "orders:x", ":3"])
 def test_override_that_is_none(word: str) -> None:
-    with pytest.raises(InvalidConfigError, match=r"jobmanager\.parallelism-overrides.*is not of the form job-name:N"):
-        parse_overrides(["a:1", word])
+    with pytest.raises(InvalidConfigError, match=r"jobmanager\.parallelism-overrides.*is not of the form name:N"):
+        parse_overrides(["a:1", word], OF_JOBS)
+
+
+def overridden(tmp_path: Path, own: dict[str, int], **settings: str) -> dict[str, int | None]:
+    """The parallelism of each vertex of a job that is accepted with these settings."""
+    vertices = [
+        {"kind": "source", "name": "lines", "format": "text", "path": "/in"},
+        {"kind": "sql", "name": "counted", "query": "SELECT count(*) AS n FROM lines", "parallelism": 2},
+        {"kind": "sink", "name": "out", "input": "counted", "format": "json", "path": "/out"},
+    ]
+    graph = parse_graph({"name": "orders", "settings": {"parallelism_overrides": own}, "vertices": vertices})
+    submission = Submission(JobID("0" * 32), graph, 1.0, "digest")
+    options = {"data.dir": str(tmp_path), **{k.replace("__", "."): v for k, v in settings.items()}}
+    options = {k.replace("_", "-"): v for k, v in options.items()}
+    configuration = load_configuration(overrides=options, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
+    accepted = with_overrides(submission, configuration)
+    assert accepted.digest == submission.digest
+    return {v.name: v.parallelism for v in accepted.graph.vertices}
+
+
+def test_parallelism_of_vertices_is_what_the_cluster_says(tmp_path: Path) -> None:
+    said = f"counted:7 {vertex_id('out')}:3 other:9"
+    found = overridden(tmp_path, {}, pipeline__jobvertex_parallelism_overrides=said)
+    assert found == {"lines": None, "counted": 7, "out": 3}
+
+
+def test_parallelism_that_the_job_says_of_its_vertices_goes_before(tmp_path: Path) -> None:
+    found = overridden(tmp_path, {"counted": 5}, pipeline__jobvertex_parallelism_overrides="counted:7 lines:4")
+    assert found == {"lines": 4, "counted": 5, "out": None}
+
+
+def test_acceptance_of_a_job_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(cluster: Cluster) -> None:
+        job = cluster.job(1)
+        with caplog.at_level("INFO"):
+            await cluster.submit(job)
+        assert f"job {job.job_id} ({job.graph.name}) accepted" in caplog.text
+
+    once(tmp_path, main)
 
 
 def test_override_of_a_name_with_colons() -> None:
-    assert parse_overrides(["ns:orders:4"]) == {"ns:orders": 4}
+    assert parse_overrides(["ns:orders:4"], OF_JOBS) == {"ns:orders": 4}
 
 
 # -- graphs that somebody else puts into the store ------------------------------------------------------------------

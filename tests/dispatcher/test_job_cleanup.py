@@ -11,7 +11,8 @@ import pytest
 from tests.dispatcher.sim_cluster import LONG, Cluster, once
 
 from firesteel.concurrency import Backoff
-from firesteel.dispatcher.cleanup import CleanupStep, ResourceCleaner
+from firesteel.config import load_configuration
+from firesteel.dispatcher.cleanup import CleanupStep, CleanupStrategy, ResourceCleaner
 from firesteel.errors import FencingError, FiresteelError, JobNotFoundError, StoreBrokenError
 from firesteel.status import JobStatus
 from firesteel.stores.history import HistoryArchivist
@@ -30,7 +31,7 @@ class Steps:
         self.done: list[str] = []
 
     def cleaner(self, *names: str) -> ResourceCleaner:
-        return ResourceCleaner([CleanupStep(n, self._step(n)) for n in names], Backoff(1.0, 8.0))
+        return ResourceCleaner([CleanupStep(n, self._step(n)) for n in names], CleanupStrategy(Backoff(1.0, 8.0)))
 
     def _step(self, name: str) -> Any:
         async def step(job_id: JobID) -> None:
@@ -48,6 +49,44 @@ def test_steps_run_in_order_and_from_the_first_again_when_one_fails() -> None:
         steps = Steps(b=2, c=1)
         await steps.cleaner("a", "b", "c").clean(JOB)
         assert steps.done == ["a", "b", "a", "b", "a", "b", "c", "a", "b", "c"]
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tries", "seconds"),
+    [
+        ({"type": "none"}, 1, 0),
+        ({"type": "fixed-delay", "fixed-delay.delay": "2 s", "fixed-delay.attempts": "3"}, 4, 6),
+        ({"type": "exponential-delay", "exponential-delay.attempts": "3"}, 4, 7),
+    ],
+)
+def test_clean_up_is_given_up_as_the_strategy_says(
+    tmp_path: Path, settings: dict[str, str], tries: int, seconds: float
+) -> None:
+    options = {"data.dir": str(tmp_path), **{f"cleanup-strategy.{k}": v for k, v in settings.items()}}
+    configuration = load_configuration(overrides=options, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
+
+    async def main() -> None:
+        steps = Steps(a=100)
+        cleaner = ResourceCleaner(
+            [CleanupStep("a", steps._step("a"))], CleanupStrategy.of(configuration.cleanup_strategy)
+        )
+        assert not await cleaner.clean(JOB)
+        assert steps.done == ["a"] * tries
+        assert seconds * 0.8 <= asyncio.get_running_loop().time() <= seconds
+
+    run(main)
+
+
+def test_strategy_without_a_limit_never_gives_up(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path)}
+    options = load_configuration(overrides={"data.dir": str(tmp_path)}, environ=environ, cwd=tmp_path).cleanup_strategy
+
+    async def main() -> None:
+        steps = Steps(a=50)
+        assert await ResourceCleaner([CleanupStep("a", steps._step("a"))], CleanupStrategy.of(options)).clean(JOB)
+        assert len(steps.done) == 51
 
     run(main)
 

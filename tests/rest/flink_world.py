@@ -22,11 +22,10 @@ from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.jobmaster.past import Past, PastAttempt
 from firesteel.resourcemanager.overview import EngineOverview, ResourceOverview
 from firesteel.resourcemanager.state import EngineState
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
 from firesteel.stores.operations import NO_JOB, Operation, OperationKind, OperationStatus
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 RUNNING = JobID("250186665e4a06fe35c0a6692c144a42")
 FINISHED = JobID("65a1a995072e1feb05c644d92874ab56")

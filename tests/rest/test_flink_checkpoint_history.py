@@ -25,10 +25,9 @@ from firesteel.flink_rest.checkpoint_stats import savepoint_number
 from firesteel.jobgraph.model import NoRestart
 from firesteel.jobmaster.machine import JobState
 from firesteel.jobmaster.past import Past, PastAttempt
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.stores.operations import OperationKind
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 JOB = JobID("c" * 32)
 

@@ -27,8 +27,8 @@ from tests.rest.flink_world import (
 
 from firesteel.config.sections import Role
 from firesteel.rest.security.principals import Principal
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.stores.operations import OperationKind
+from firesteel.types import vertex_id
 
 ALICE = Principal("alice", Role.OPERATOR, "alice")
 BOB = Principal("bob", Role.OPERATOR, "bob")

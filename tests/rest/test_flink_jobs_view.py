@@ -27,10 +27,9 @@ from firesteel.jobmaster.execution_graph import bare, execution_graph
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.jobmaster.past import Past, PastAttempt
 from firesteel.rest.states import EXECUTION_STATES, execution_state
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
 from firesteel.stores.job_results import JobResult
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 JOB = "a" * 32
 STAMPS = {"CREATED": 1001.0, "RUNNING": 1002.0}

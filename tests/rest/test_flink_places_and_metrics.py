@@ -30,9 +30,8 @@ from firesteel.flink_rest.details import failure_words
 from firesteel.jobgraph.model import JobGraph, NoRestart
 from firesteel.jobmaster.machine import ExceptionEntry, JobState
 from firesteel.jobmaster.measures import busy_share
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 JOB = JobID("c" * 32)
 

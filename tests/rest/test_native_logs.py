@@ -13,8 +13,7 @@ from tests.rest.native_people import ALICE, BOB, ONE, TWO, asked_raw, attempt_ev
 from firesteel.rest.native.log_tail import FAR_BEHIND, LONGEST_LINE, READ, JobTail, Lines, LogTail
 from firesteel.rest.native.ranges import Part, part_of
 from firesteel.rest.native.vertex_log import line_of
-from firesteel.rest.vertex_ids import vertex_id
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 TEXT = "".join(f"line {n}\n" for n in range(1, 11))
 

@@ -49,6 +49,7 @@ class HighAvailabilityOptions(Section, prefix="high-availability"):
             "backend, as `package.module:name`."
         ),
         since="0.1",
+        deprecated=("high-availability",),
     )
     cluster_id: str = option(
         default="default",

@@ -33,6 +33,7 @@ from firesteel.config.sections import (
     LoggingOptions,
     MetricsOptions,
     ParallelismOptions,
+    PipelineOptions,
     RestOptions,
     SecurityOptions,
     StateOptions,
@@ -95,6 +96,7 @@ class Configuration:
     dispatcher: DispatcherOptions
     jobstore: JobStoreOptions
     cleanup_strategy: CleanupOptions
+    pipeline: PipelineOptions
     jobmanager: JobManagerOptions
     historyserver: HistoryServerOptions
     lineage: LineageOptions
@@ -210,6 +212,7 @@ def load_configuration(
         dispatcher=DispatcherOptions.of(values),
         jobstore=JobStoreOptions.of(values),
         cleanup_strategy=CleanupOptions.of(values),
+        pipeline=PipelineOptions.of(values),
         jobmanager=JobManagerOptions.of(values),
         historyserver=HistoryServerOptions.of(values),
         lineage=LineageOptions.of(values),

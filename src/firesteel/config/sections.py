@@ -391,18 +391,69 @@ class JobStoreOptions(Section, prefix="jobstore"):
     )
 
 
-class CleanupOptions(Section, prefix="cleanup-strategy"):
-    """The clean-up after a job that has ended, which is retried until it succeeds."""
+class CleanupStrategyType(StrEnum):
+    NONE = "none"
+    FIXED_DELAY = "fixed-delay"
+    EXPONENTIAL_DELAY = "exponential-delay"
 
+
+class CleanupOptions(Section, prefix="cleanup-strategy"):
+    """The clean-up after a job that has ended, and what happens when a step of it fails."""
+
+    type: CleanupStrategyType = option(
+        default=CleanupStrategyType.EXPONENTIAL_DELAY,
+        description=(
+            "How a clean-up that failed is repeated: `fixed-delay` and `exponential-delay` try again, `none` leaves it to "
+            "the next leader."
+        ),
+        since="0.2",
+    )
+    fixed_delay: PositiveDuration = option(
+        key="fixed-delay.delay",
+        default=60.0,
+        description="Pause between two attempts of `fixed-delay`.",
+        since="0.2",
+    )
+    fixed_delay_attempts: PositiveInt | None = option(
+        key="fixed-delay.attempts",
+        default=None,
+        default_text="no limit",
+        description="How often `fixed-delay` repeats a clean-up before it is given up.",
+        since="0.2",
+    )
     initial_backoff: PositiveDuration = option(
+        key="exponential-delay.initial-backoff",
         default=1.0,
-        description="Pause after the first failed attempt; it doubles each time.",
-        since="0.1",
+        description="Pause of `exponential-delay` after the first failed attempt; it doubles each time.",
+        since="0.2",
+        deprecated=("cleanup-strategy.initial-backoff",),
     )
     max_backoff: PositiveDuration = option(
+        key="exponential-delay.max-backoff",
         default=300.0,
-        description="Longest pause between two attempts.",
-        since="0.1",
+        description="Longest pause of `exponential-delay`.",
+        since="0.2",
+        deprecated=("cleanup-strategy.max-backoff",),
+    )
+    exponential_delay_attempts: PositiveInt | None = option(
+        key="exponential-delay.attempts",
+        default=None,
+        default_text="no limit",
+        description="How often `exponential-delay` repeats a clean-up before it is given up.",
+        since="0.2",
+    )
+
+
+class PipelineOptions(Section, prefix="pipeline"):
+    """What the cluster changes about jobs when it accepts them."""
+
+    jobvertex_parallelism_overrides: tuple[str, ...] = option(
+        default=(),
+        description=(
+            "Parallelism that overrides that of vertices of any job, as `vertex:N` words, in which `vertex` is a name or an "
+            "id; what a job says itself in `settings.parallelism_overrides` goes before it."
+        ),
+        since="0.2",
     )
 
 
@@ -914,6 +965,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DispatcherOptions,
     JobStoreOptions,
     CleanupOptions,
+    PipelineOptions,
     JobManagerOptions,
     HistoryServerOptions,
     LineageOptions,

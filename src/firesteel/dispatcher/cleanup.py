@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from firesteel.concurrency import Backoff, retry
+from firesteel.config.sections import CleanupOptions, CleanupStrategyType
 from firesteel.dispatcher.archiving import JobArchives
 from firesteel.dispatcher.details import JobDetails
 from firesteel.dispatcher.services import DispatcherServices
@@ -28,16 +31,38 @@ class CleanupStep:
     run: Callable[[JobID], Awaitable[object]]
 
 
+@dataclass(frozen=True, slots=True)
+class CleanupStrategy:
+    """How a clean-up that failed is repeated."""
+
+    backoff: Backoff
+    repetitions: float = math.inf
+
+    @staticmethod
+    def of(options: CleanupOptions) -> CleanupStrategy:
+        match options.type:
+            case CleanupStrategyType.NONE:
+                return CleanupStrategy(Backoff(options.initial_backoff, options.max_backoff), 0)
+            case CleanupStrategyType.FIXED_DELAY:
+                delay = options.fixed_delay
+                return CleanupStrategy(Backoff(delay, delay), options.fixed_delay_attempts or math.inf)
+            case CleanupStrategyType.EXPONENTIAL_DELAY:
+                backoff = Backoff(options.initial_backoff, options.max_backoff)
+                return CleanupStrategy(backoff, options.exponential_delay_attempts or math.inf)
+            case _:
+                assert_never(options.type)
+
+
 class ResourceCleaner:
-    """Runs the steps in order, from the first again when one fails, until all have succeeded."""
+    """Runs the steps in order, from the first again when one fails, until all have succeeded or it is given up."""
 
-    def __init__(self, steps: Sequence[CleanupStep], backoff: Backoff) -> None:
+    def __init__(self, steps: Sequence[CleanupStep], strategy: CleanupStrategy) -> None:
         self._steps = tuple(steps)
-        self._backoff = backoff
+        self._strategy = strategy
 
-    async def clean(self, job_id: JobID) -> None:
-        """Return when nothing is left. Raises FencingError when this node no longer leads; the next leader
-        continues."""
+    async def clean(self, job_id: JobID) -> bool:
+        """True when nothing is left; False when it was given up, and the result stays dirty for the next leader. Raises
+        FencingError when this node no longer leads; the next leader continues."""
 
         async def once() -> None:
             for step in self._steps:
@@ -49,8 +74,28 @@ class ResourceCleaner:
                     error.add_note(f"clean-up step '{step.name}' of job {job_id}")
                     raise
 
-        await retry(once, self._backoff, on=(Exception,), but_not=(FencingError,), what=f"the clean-up of job {job_id}")
+        try:
+            await retry(
+                once,
+                self._strategy.backoff,
+                on=(Exception,),
+                but_not=(FencingError,),
+                what=f"the clean-up of job {job_id}",
+                repetitions=self._strategy.repetitions,
+            )
+        except FencingError:
+            raise
+        except Exception as error:
+            logger.error(
+                "the clean-up of job %s is given up, as cleanup-strategy says; files of it may be left, and the next leader "
+                "tries again: %s",
+                job_id,
+                error,
+                exc_info=error,
+            )
+            return False
         logger.info("job %s: clean", job_id)
+        return True
 
 
 class JobCleanup:
@@ -74,7 +119,7 @@ class JobCleanup:
                 CleanupStep("graph", lambda job: services.graphs.delete(job, epoch=services.epoch)),
                 CleanupStep("clean mark", lambda job: services.results.mark_clean(job, epoch=services.epoch)),
             ],
-            Backoff(options.initial_backoff, options.max_backoff),
+            CleanupStrategy.of(options),
         )
 
     async def _archive(self, job_id: JobID) -> None:

@@ -224,8 +224,7 @@ class Dispatcher(JobQuestions):
             return
         self._table.happened(job_id, Submitted(submission))
         try:
-            overrides = self._services.configuration.jobmanager.parallelism_overrides
-            accepted = with_overrides(submission, overrides)
+            accepted = with_overrides(submission, self._services.configuration)
             await self._check_position(submission)
             self._table.happened(job_id, Cleared())
             stored = await self._write(accepted, submission.digest)
@@ -235,6 +234,7 @@ class Dispatcher(JobQuestions):
             raise
         runner = self._runner(stored, None)
         self._table.happened(job_id, Accepted(runner))
+        logger.info("job %s (%s) accepted", job_id, stored.graph.name)
         self._begin(runner)
 
     async def _check_position(self, submission: Submission) -> None:
@@ -337,8 +337,10 @@ class Dispatcher(JobQuestions):
         self._tasks.start(self._clean(result.job_id), f"clean-{result.job_id[:8]}")
 
     async def _clean(self, job_id: JobID) -> None:
-        await self._cleaner.clean(job_id)
-        self._table.happened(job_id, Cleaned())
+        if await self._cleaner.clean(job_id):
+            self._table.happened(job_id, Cleaned())
+        else:
+            self._given_up.add(job_id)
 
     async def _put_away(self, name: str, reason: str) -> None:
         await self._services.persistently(

@@ -35,6 +35,8 @@ class JobQuestions:
         self._ended = EndedJobs(services.results)
         self.application: ApplicationRecord | None = None
         """The application that the cluster lives for; None in a session cluster."""
+        self._given_up: set[JobID] = set()
+        """Ended jobs whose clean-up was given up. They stay dirty, and nothing more happens here about them."""
 
     @property
     def fleet(self) -> FleetView:
@@ -145,8 +147,8 @@ class JobQuestions:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a job that has not ended, or is not cleaned up."""
-        return len(self._table) > 0
+        """Whether there is a job that has not ended, or is still being cleaned up."""
+        return len(self._table) > len(self._given_up)
 
     @property
     def needs_engines(self) -> bool:

@@ -32,7 +32,7 @@ from firesteel.config.values import memory_bytes
 from firesteel.dispatcher.bootstrap import ApplicationDispatcherBootstrap, DispatcherBootstrap, NoOpBootstrap
 from firesteel.dispatcher.dispatcher import Dispatcher
 from firesteel.dispatcher.outputs import OutputCleaner
-from firesteel.dispatcher.overrides import parse_overrides
+from firesteel.dispatcher.overrides import check_overrides
 from firesteel.dispatcher.services import DispatcherServices
 from firesteel.entrypoint.application import (
     GRACE_SECONDS,
@@ -420,9 +420,9 @@ def _blob_store(configuration: Configuration, root: Path) -> BlobStore:
 
 def check(configuration: Configuration) -> None:
     """Check conditions between options."""
-    parse_overrides(configuration.jobmanager.parallelism_overrides)
     targets_of(configuration.notifications)
     occasions(configuration.notifications.on)
+    check_overrides(configuration)
     kept, remembered = configuration.jobstore.max_capacity, configuration.dispatcher.job_result_retention
     if remembered < kept:
         # The id of a forgotten result may be used again, and must not find the files of the earlier job.

@@ -9,7 +9,7 @@ from typing import Any
 from firesteel.flink_rest.view import JobView, VertexView
 from firesteel.masking import mask_text
 from firesteel.rest.answers import Json
-from firesteel.rest.vertex_ids import vertex_id
+from firesteel.types import vertex_id
 
 _LONGEST = 2000
 """The length of a description in characters; a query may be too long for a box."""

@@ -13,9 +13,8 @@ from typing import Any
 
 from firesteel.jobmaster.rows import Io, io_of_vertices
 from firesteel.rest.states import ENDED, EXECUTION_STATES, NOT_YET, execution_state, ms
-from firesteel.rest.vertex_ids import vertex_id
 from firesteel.status import JobStatus
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 UNASSIGNED = "(unassigned)"
 SUBTASK = 0

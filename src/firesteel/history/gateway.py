@@ -39,6 +39,9 @@ class HistoryGateway:
         """Notify listeners of a job that was archived."""
         self._events.publish(state_event(job.job_id, job.status, job.changed_at, attempt=job.attempt, cause="archived"))
 
+    async def request_application(self) -> None:
+        return None
+
     async def list_jobs(self) -> Sequence[JobOverview]:
         return self._jobs.newest_first()[:LISTED]
 
@@ -118,6 +121,9 @@ class HistoryGateway:
         _refuse()
 
     async def submit_job(self, _submission: Submission) -> None:
+        _refuse()
+
+    async def cancel_application(self) -> None:
         _refuse()
 
     async def cancel_job(self, job_id: JobID, *, keep_checkpoint: bool | None = None) -> None:

@@ -185,6 +185,7 @@ class JobMaster:
             self._release_slot()
             self._refuse_askers()
             if not self.state.status.terminal:
+                logger.info("job %s: %s → %s", self.submission.job_id, self.state.status, JobStatus.SUSPENDED)
                 self.state = replace(self.state, status=JobStatus.SUSPENDED)
             if not self._outcome.done():
                 self._outcome.cancel()

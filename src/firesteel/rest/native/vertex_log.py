@@ -19,8 +19,7 @@ from firesteel.rest.errors import HttpError
 from firesteel.rest.logs import open_regular
 from firesteel.rest.native.logs import TEXT, TEXT_ANSWERS, last_attempt
 from firesteel.rest.params import JobIdParam
-from firesteel.rest.vertex_ids import vertex_id
-from firesteel.types import JobID
+from firesteel.types import JobID, vertex_id
 
 router = APIRouter(tags=["logs"])
 
