@@ -324,7 +324,11 @@ CLUSTER: tuple[ContractRow, ...] = (
         "It also has Firesteel's version; `flink-version` is that of the contract",
     ),
     _yes("DELETE", "/cluster", "ends the leading node, for admins; jobs and engines keep running"),
-    _yes("GET", "/applications/overview", "one application for each job, under the job's id"),
+    _yes(
+        "GET",
+        "/applications/overview",
+        "in an application cluster its application; else one for each job, under the job's id",
+    ),
     _yes("GET", _APPLICATION, "the application of a job"),
     _yes("POST", f"{_APPLICATION}/cancel", "cancels the job"),
     _yes(
