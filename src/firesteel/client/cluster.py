@@ -45,11 +45,11 @@ from firesteel.errors import (
     WorkerNotFoundError,
     WorkerStateError,
 )
-from firesteel.jobgraph.uploading import Uploads, upload_files
 from firesteel.types import JobID, new_job_id, parse_job_id
 
 if TYPE_CHECKING:
     from firesteel.jobgraph import Job, JobGraph
+    from firesteel.jobgraph.uploading import Uploads
 
 logger = logging.getLogger(__name__)
 
@@ -241,6 +241,7 @@ class AsyncClusterClient:
     async def upload_artifacts(self, graph: JobGraph, *, base: Path | None = None) -> JobGraph:
         """Upload the local files of a graph, and return it with their references. `submit` does this by itself."""
         from firesteel.jobgraph.files import files_of, with_files
+        from firesteel.jobgraph.uploading import upload_files
 
         uploaded = await upload_files(self._uploads, files_of(graph), base=base)
         return with_files(graph, uploaded.places, uploaded.modules)
@@ -257,6 +258,7 @@ class AsyncClusterClient:
             return (await self.upload_artifacts(made, base=base) if upload else made).canonical
         if upload:
             from firesteel.jobgraph.files import files_in, with_files_in
+            from firesteel.jobgraph.uploading import upload_files
 
             uploaded = await upload_files(self._uploads, files_in(dict(graph)), base=base)
             graph = with_files_in(graph, uploaded.places, uploaded.modules)
@@ -264,6 +266,8 @@ class AsyncClusterClient:
 
     @property
     def _uploads(self) -> Uploads:
+        from firesteel.jobgraph.uploading import Uploads
+
         return Uploads(self.upload, self._caller.in_thread)
 
     async def _has(self, key: BlobKey) -> bool:

@@ -23,7 +23,7 @@ def with_overrides(submission: Submission, configuration: Configuration) -> Subm
     if wanted is not None:
         graph = graph.with_(parallelism=wanted)
     of_cluster = parse_overrides(configuration.pipeline.jobvertex_parallelism_overrides, OF_VERTICES)
-    graph = _with_vertices(graph, {**of_cluster, **graph.settings.parallelism_overrides})
+    graph = _with_vertices(graph, {**of_cluster, **(graph.settings.parallelism_overrides or {})})
     return submission if graph is submission.graph else dataclasses.replace(submission, graph=graph)
 
 

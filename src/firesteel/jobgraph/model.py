@@ -301,7 +301,7 @@ class Settings(Model):
     row_metrics: RowMetrics = RowMetrics.OPERATORS
     """`operators`: rows from Spark's own metrics, free.
     `exact`: rows per vertex by observe(), which costs and blocks pushdown."""
-    parallelism_overrides: Mapping[str, Positive] = Field(default_factory=dict)
+    parallelism_overrides: Mapping[str, Positive] | None = None
     """Parallelism of vertices, by name or id, over what they say themselves and what the cluster says of them."""
     directory: str | None = None
     """Working directory of the driver, on the machine where it runs; if it does not exist, the driver has its own."""
