@@ -106,14 +106,6 @@ class HighAvailabilityOptions(Section, prefix="high-availability"):
         ),
         since="0.2",
     )
-    lost_hosts: tuple[str, ...] = option(
-        default=(),
-        description=(
-            "Names of hosts that are gone for good, with every process on them: jobs that ran there start again "
-            "elsewhere instead of waiting for a leader on their host."
-        ),
-        since="0.2",
-    )
 
 
 class ZooKeeperAcl(StrEnum):
