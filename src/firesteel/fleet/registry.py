@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -519,18 +519,13 @@ class Fleet:
         """End what runs on a worker and is of no job, and have files removed of jobs that are forgotten."""
         known = self._known
         assert known is not None
-        strays = [
-            attempt
+        others = [
+            (attempt, has_ended(result))
             for attempt, result in link.attempts.items()
-            if not has_ended(result)
-            and self._placed.get(attempt) != link.worker
-            and attempt.job_id not in self._unreadable
+            if self._placed.get(attempt) != link.worker and attempt.job_id not in self._unreadable
         ]
         forgotten = sorted(j for j in link.jobs if not known(j) and j not in self._unreadable)
-        work: list[Coroutine[Any, Any, Any]] = []
-        for attempt in strays:
-            logger.warning("attempt %s runs on worker %s for no job; ending it", attempt, link.name)
-            work.append(self.call(link.worker, "fence", {**attempt_args(attempt), "unreachable": False}))
+        work = [self._put_away(link, attempt, ended=ended) for attempt, ended in others]
         for error in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(error, FiresteelError | OSError):
                 logger.warning("an attempt on worker %s could not be ended: %s", link.name, error)
@@ -540,6 +535,15 @@ class Fleet:
             if link.info is None or link.info.incarnation != incarnation or link.lost:
                 return
             await self._remove_job(link, job_id)
+
+    async def _put_away(self, link: WorkerLink, attempt: AttemptId, *, ended: bool) -> None:
+        """End an attempt of no job. Its job has gone on without it, so nobody else has its files removed (I12)."""
+        if not ended:
+            logger.warning("attempt %s runs on worker %s for no job; ending it", attempt, link.name)
+            await self.call(link.worker, "fence", {**attempt_args(attempt), "unreachable": False})
+        await self.call(link.worker, "forget", attempt_args(attempt))
+        link.attempts.pop(attempt, None)
+        link.progress.pop(attempt, None)
 
     async def _remove_job(self, link: WorkerLink, job_id: JobID) -> None:
         try:

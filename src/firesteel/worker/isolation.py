@@ -22,23 +22,32 @@ class LeaderContact:
     def __init__(self, home: Path, timeout: float, clock: Callable[[], float] = boot_time) -> None:
         self._file = home / FILE
         self._clock = clock
-        self.timeout = timeout
+        self._own = timeout
         self._boot = this_host().boot
         self._saved = float("-inf")
         data = read_json(self._file)
         same = isinstance(data, dict) and data.get("boot") == self._boot and isinstance(data.get("at"), float)
         # After a boot nothing of before runs any more, and the time begins anew.
         self.last = min(data["at"], clock()) if same else clock()
+        agreed = data.get("timeout") if same else None
+        # Leaders count with what they were told last. Until one has heard of a longer time, the shorter one holds (I27).
+        self.timeout = min(timeout, agreed) if isinstance(agreed, float) else timeout
 
     def now(self) -> float:
         return self._clock()
+
+    def registered(self, asked_at: float) -> None:
+        """A leader has taken this worker as it is now, and has made its isolation time durable."""
+        self.timeout = self._own
+        self._saved = float("-inf")
+        self.answered(asked_at)
 
     def answered(self, asked_at: float) -> None:
         """A leader has answered what it was asked at that time."""
         self.last = max(self.last, asked_at)
         if self.last - self._saved >= SAVE_SECONDS:
             # Not synced: after a crash of the machine nothing runs that it would be about.
-            write_json(self._file, {"boot": self._boot, "at": self.last}, durable=False)
+            write_json(self._file, {"boot": self._boot, "at": self.last, "timeout": self.timeout}, durable=False)
             self._saved = self.last
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,6 +17,9 @@ logger = logging.getLogger(__name__)
 Authorize = Callable[[str, str], Awaitable[str | None]]
 """The `Authorization` of a request, given its method and path; None when there is none yet."""
 
+REGISTRATION_SECONDS = 3.0
+"""How long a node may take to accept a worker before the next node is asked. A node whose host is gone never answers, nor does
+a node that forwards to it. A worker that waited for them would be isolated although there is a leader (F27)."""
 SILENCE_FACTOR = 3
 """A stream on which nothing has come for so many heartbeats is broken; the leader writes an empty line at each."""
 
@@ -47,10 +51,18 @@ class HttpLeaderConnection:
 
     async def register(self, registration: Registration) -> Registered:
         failures = []
-        for address in await self._addresses():
+        addresses = list(await self._addresses())
+        if self._node in addresses:  # it was lost, or did not take this worker: the others come first
+            addresses.remove(self._node)
+            addresses.append(self._node)
+        for address in addresses:
             self._node = address
             try:
-                registered = await self._post("registration", encode(registration), Registered)
+                async with asyncio.timeout(min(self._patience, REGISTRATION_SECONDS)):
+                    registered = await self._post("registration", encode(registration), Registered)
+            except TimeoutError:
+                failures.append(f"{address}: no answer")
+                continue
             except (OSError, FencingError, NotLeadingError, StoreUnavailableError) as error:
                 failures.append(f"{address}: {error}")
                 continue

@@ -86,7 +86,7 @@ class WorkerSession:
         registered = await self._connection.register(await self._service.registration())
         # Before anything is done for it: whoever led before is obeyed no more.
         await asyncio.to_thread(self._epochs.obey, registered.epoch)
-        self._contact.answered(asked_at)
+        self._contact.registered(asked_at)
         self.epoch = registered.epoch
         logger.info("registered at the leader of epoch %d", registered.epoch)
         self._on_registered(registered.epoch)
