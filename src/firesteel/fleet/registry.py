@@ -387,27 +387,29 @@ class Fleet:
 
     async def _noted(self, info: WorkerInfo) -> WorkerRecord:
         """The record of a worker, as it has to be before anything is placed there."""
-        known = await self._store.get(info.worker)
-        record = known or WorkerRecord(id=info.worker, name=info.name, joined_at=self._now())
-        wanted = replace(
-            record,
-            name=info.name,
-            host=info.host,
-            labels=dict(info.labels),
-            policy=info.policy,
-            isolation_timeout=info.isolation_timeout,
-            lost=None,
-        )
-        if wanted != known:
-            await retry(
-                lambda: self._store.put(wanted, epoch=self.epoch),
-                RETRIES,
-                on=(StoreError,),
-                but_not=(FencingError,),
-                what=f"writing the record of worker {info.name}",
-                within=10.0,
+
+        def noted(record: WorkerRecord) -> WorkerRecord:
+            return replace(
+                record,
+                # One that has joined is called what it joined as: names are unique, and others are addressed by them (S47).
+                name=record.name if record.secret_sha256 else info.name,
+                host=info.host,
+                labels=dict(info.labels),
+                policy=info.policy,
+                isolation_timeout=info.isolation_timeout,
+                lost=None,
             )
-        return wanted
+
+        newcomer = WorkerRecord(id=info.worker, name=info.name, joined_at=self._now())
+        return await retry(
+            # What is written meanwhile, that it was revoked for example, is kept.
+            lambda: self._store.note(newcomer, noted, epoch=self.epoch),
+            RETRIES,
+            on=(StoreError,),
+            but_not=(FencingError,),
+            what=f"writing the record of worker {info.name}",
+            within=10.0,
+        )
 
     async def _watch(self) -> None:
         """Notice silence, and the time at which it is certain that a silent worker has stopped."""
