@@ -230,7 +230,9 @@ async def test_a_worker_that_is_cut_off_ends_everything_before_its_leader_gives_
     assert result.failure is not None
     assert result.failure.kind is FailureKind.WORKER_LOST
     assert worker.id in leader.resources.lost
-    assert (await leader.executor.fence(attempt, guard=leader.guard)).state is AttemptState.CANCELED
+    fenced = await leader.executor.fence(attempt, guard=leader.guard)
+    assert fenced.state is AttemptState.CANCELED
+    assert fenced.given_up
     with pytest.raises(WorkerLostError):
         await leader.fleet.call(worker.id, "engine_health", {"record": record.as_json()})
 

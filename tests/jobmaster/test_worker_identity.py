@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from firesteel.errors import EnvironmentNotReadyError
+from firesteel.hosts import Host
+from firesteel.worker import identity
 from firesteel.worker.identity import WORKER_FILE, worker_id
 
 
@@ -50,3 +52,12 @@ def test_damaged_file_is_no_reason_to_draw_another(tmp_path: Path, content: str)
     with pytest.raises(EnvironmentNotReadyError, match=re.escape(str(tmp_path / WORKER_FILE))):
         worker_id(tmp_path)
     assert (tmp_path / WORKER_FILE).read_text() == content
+
+
+def test_hosts_that_share_a_directory_are_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them runs, the other cannot see: it must not take it for its own."""
+    here = worker_id(tmp_path)
+    monkeypatch.setattr(identity, "this_host", lambda: Host("other-host", "another-machine", "b"))
+    there = worker_id(tmp_path)
+    assert there != here
+    assert worker_id(tmp_path) == there

@@ -25,7 +25,6 @@ from firesteel.worker.leader_http import HttpLeaderConnection
 
 logger = logging.getLogger(__name__)
 
-LOCK = "worker.lock"
 LOOK_SECONDS = 1.0
 
 
@@ -89,7 +88,7 @@ class EmbeddedWorker:
 
     async def _serve(self) -> None:
         assert self._client is not None
-        with _lock(self._host.home / LOCK) as mine:
+        with _lock(self._host.home / f"{self._info.worker}.lock") as mine:
             if not mine:
                 await asyncio.sleep(LOOK_SECONDS)
                 return

@@ -94,7 +94,8 @@ class FleetExecutor:
             known = link.attempts.get(attempt) if link is not None else None
             if known is not None and has_ended(known):
                 return result_of(plain(known))
-            return AttemptResult(AttemptState.CANCELED, ended_at=time.time(), note=str(error))
+            # Nobody has seen it end: should it wake up, it must not write (I27).
+            return AttemptResult(AttemptState.CANCELED, ended_at=time.time(), note=str(error), given_up=True)
 
     async def checkpoint(self, attempt: AttemptId) -> dict[str, int]:
         """See AttemptExecutor."""

@@ -50,6 +50,7 @@ def deployment_args(deployment: Deployment) -> dict[str, Any]:
         "engine": deployment.engine.as_json() if deployment.engine is not None else None,
         "owner": deployment.owner,
         "restricted": deployment.restricted,
+        "given_up": deployment.given_up,
     }
 
 
@@ -60,6 +61,7 @@ def deployment_of(args: Mapping[str, Any]) -> Deployment:
         EngineRecord.from_json(args["engine"]) if args["engine"] else None,
         owner=args["owner"],
         restricted=args["restricted"],
+        given_up=args.get("given_up", 0),
     )
 
 
