@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from msgspec.structs import replace
 from tests.fleet.fleet_desk import HEARTBEAT, FakeWorker, FleetDesk, Leadership, eventually
 
 from firesteel.attempts.attempt import AttemptResult, AttemptState
-from firesteel.engines.record import EngineSpec
+from firesteel.engines.record import EngineRecord, EngineSpec
 from firesteel.errors import FencingError, WorkerLostError, WorkerStateError
 from firesteel.failure import FailureKind
 from firesteel.fleet.view import Standing
 from firesteel.jobgraph.model import JobGraph
 from firesteel.jobmaster.executor import Deployment, Presence
-from firesteel.rpc.messages import Command, CommandAnswer, Heard, WorkerReport, raw
+from firesteel.processes import ProcessIdentity
+from firesteel.rpc.calls import deployment_args, deployment_of
+from firesteel.rpc.messages import Command, CommandAnswer, Heard, WorkerReport, plain, raw
 from firesteel.types import AttemptId, new_job_id
 
 GRAPH = JobGraph.model_validate(
@@ -67,11 +70,34 @@ def standing(leader: Leadership, worker: FakeWorker) -> Standing | None:
 
 
 @scene
-async def test_an_attempt_is_started_on_its_worker_and_its_end_is_told(desk: FleetDesk) -> None:
+async def test_an_attempt_is_started_on_its_worker(desk: FleetDesk) -> None:
     leader, worker = await desk.elect(), await desk.worker()
     attempt = await started(leader, worker)
     assert [d.attempt for d in worker.executor.started] == [attempt]
     assert worker.executor.started[0].graph == GRAPH
+
+
+def test_a_deployment_is_the_same_on_the_other_side_of_the_wire() -> None:
+    engine = EngineRecord("e1", EngineSpec("local[2]"), "localhost", 15002, token="t", process=ProcessIdentity(1, "2"))
+    sent = Deployment(
+        AttemptId(new_job_id(), 3), GRAPH, engine, owner="ann", restricted=True, environment={"TOKEN": "x"}, given_up=2
+    )
+    assert deployment_of(plain(raw(deployment_args(sent)))) == sent
+    assert {f.name for f in fields(Deployment)} == {
+        "attempt",
+        "graph",
+        "engine",
+        "owner",
+        "restricted",
+        "environment",
+        "given_up",
+    }
+
+
+@scene
+async def test_the_end_of_an_attempt_is_told(desk: FleetDesk) -> None:
+    leader, worker = await desk.elect(), await desk.worker()
+    attempt = await started(leader, worker)
     waiting = asyncio.ensure_future(leader.executor.wait(attempt))
     worker.executor.end(attempt.job_id, FINISHED)
     assert await waiting == FINISHED

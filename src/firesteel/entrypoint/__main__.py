@@ -72,7 +72,7 @@ def _application_from_stdin() -> tuple[dict[str, str], ApplicationConfiguration]
     try:
         return texts(found["definitions"]), ApplicationConfiguration.from_json(found["application"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FiresteelError(f"what came from standard input is no application: {error}") from error
+        raise FiresteelError(f"standard input does not hold an application: {error}") from error
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def deployment_args(deployment: Deployment) -> dict[str, Any]:
         "engine": deployment.engine.as_json() if deployment.engine is not None else None,
         "owner": deployment.owner,
         "restricted": deployment.restricted,
+        "environment": dict(deployment.environment),
         "given_up": deployment.given_up,
     }
 
@@ -61,6 +62,7 @@ def deployment_of(args: Mapping[str, Any]) -> Deployment:
         EngineRecord.from_json(args["engine"]) if args["engine"] else None,
         owner=args["owner"],
         restricted=args["restricted"],
+        environment=args.get("environment", {}),
         given_up=args.get("given_up", 0),
     )
 
