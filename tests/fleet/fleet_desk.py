@@ -197,6 +197,9 @@ class FakeResources:
     def offer(self, offers: Sequence[WorkerOffer]) -> None:
         self.offers = {o.worker: o for o in offers}
 
+    def engines_on(self, worker: str) -> int:
+        return 0
+
     def lose_worker(self, worker: str, reason: str) -> None:
         self.lost[worker] = reason
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import click
 
@@ -27,6 +28,7 @@ from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir, read_json, tail
 from firesteel.fs.locks import exclusively
 from firesteel.hosts import this_host
+from firesteel.ip_addresses import is_loopback
 from firesteel.layout import ClusterLayout
 from firesteel.processes import ProcessIdentity
 from firesteel.worker.credential import WorkerCredential, join, keep, load_credential, new_credential
@@ -96,6 +98,12 @@ def _worker(given: Given, name: str | None) -> _Worker:
         raise FiresteelError(
             "there is no cluster on this machine; say where one is: `firesteel worker start -m https://host:8081 --token ...`"
         )
+    for address in addresses:
+        if address.startswith("http:") and not is_loopback(urlsplit(address).hostname or ""):
+            raise FiresteelError(
+                f"a worker does not send its credential to {address} in plain text; give the node's https address, and "
+                "-Dclient.ssl.ca if its certificate is signed by an authority of yours"
+            )
     definitions = {
         **given.overrides,
         "data.dir": str(configuration.data.dir / "workers" / name),

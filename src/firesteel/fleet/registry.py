@@ -24,11 +24,11 @@ from firesteel.errors import (
     WorkerStateError,
 )
 from firesteel.failure import Failure, FailureKind
-from firesteel.fleet.contact import Contact
+from firesteel.fleet.contact import RUN_ON, Contact
 from firesteel.fleet.link import WorkerLink, WorkerRestartedError
 from firesteel.fleet.view import Standing, WorkerView
 from firesteel.ha.protocols import Epoch
-from firesteel.hosts import boot_time
+from firesteel.hosts import boot_time, this_host
 from firesteel.resourcemanager.offers import WorkerOffer
 from firesteel.rpc.calls import attempt_args, result_of
 from firesteel.rpc.messages import Heard, Registered, Registration, WorkerInfo, WorkerReport, has_ended, plain
@@ -50,6 +50,8 @@ class OfferTaker(Protocol):
     def offer(self, offers: Sequence[WorkerOffer]) -> None: ...
 
     def lose_worker(self, worker: str, reason: str) -> None: ...
+
+    def engines_on(self, worker: str) -> int: ...
 
 
 class Fleet:
@@ -94,6 +96,7 @@ class Fleet:
         self._known: Callable[[JobID], bool] | None = None
         self._unreadable: frozenset[JobID] = frozenset()
         self._closed = False
+        self._began = now()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -325,7 +328,34 @@ class Fleet:
     # -- people ---------------------------------------------------------------------------------------------------
 
     def workers(self) -> list[WorkerView]:
-        return [self._view(link) for link in self._links.values()]
+        """All workers, the leader's own first."""
+        here = [self._own_view(self._local)] if self._local is not None else []
+        return here + [self._view(link) for link in self._links.values()]
+
+    def _own_view(self, offer: WorkerOffer) -> WorkerView:
+        mine = sum(self.is_local(worker) for worker in self._placed.values())
+        return WorkerView(
+            worker=offer.worker,
+            name=offer.name,
+            host=this_host().name,
+            address="",
+            standing=Standing.CONNECTED,
+            draining=False,
+            incarnation="",
+            embedded=True,
+            cores=offer.max_cores,
+            memory=offer.max_memory,
+            labels=dict(offer.labels),
+            sandbox=offer.sandbox,
+            policy=RUN_ON,
+            max_engines=offer.max_engines,
+            engines=self._resources.engines_on(offer.worker) if self._resources is not None else 0,
+            attempts=mine,
+            since=self._began,
+            last_heard=self._now(),
+            gone_at=None,
+            revoked=False,
+        )
 
     async def drain(self, worker: str) -> None:
         """Place nothing more there; what runs there goes on until it is moved or ends."""
@@ -361,6 +391,10 @@ class Fleet:
 
     def _of(self, worker: str) -> WorkerLink:
         link = self._links.get(worker)
+        if link is None and worker == self.local_id:
+            raise WorkerStateError(
+                f"worker {worker} is part of the node that leads; hand leadership over first (`firesteel cluster handover`)"
+            )
         if link is None:
             raise WorkerNotFoundError(f"no worker {worker} has joined this cluster")
         return link

@@ -274,6 +274,10 @@ class ResourceManager:
         self._announce(worker)
         self._renew()
 
+    def engines_on(self, worker: str) -> int:
+        """How many engines a worker has, be they ready or not."""
+        return sum(self._state.home(e.worker) == worker for e in self._state.engines.values())
+
     # -- ResourceManagerGateway -----------------------------------------------------------------------------------
 
     async def request_slot(self, request: SlotRequest) -> Slot:

@@ -134,9 +134,11 @@ def _pool(configuration: Configuration, home: Path) -> DriverPool:
 
 def http_client(configuration: Configuration) -> httpx.AsyncClient:
     """For talking to nodes: TLS is checked, and no proxy of the environment is asked."""
-    client, trusted = configuration.client, True
-    verify: ssl.SSLContext | bool = trusted
-    if client.ca is not None:
+    client = configuration.client
+    verify: ssl.SSLContext | bool = True
+    if client.ca is not None or client.certificate is not None:
         verify = ssl.create_default_context(cafile=client.ca)
+        if client.certificate is not None:  # nodes may ask every caller for one
+            verify.load_cert_chain(client.certificate)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
     return httpx.AsyncClient(timeout=configuration.rest.request_timeout, limits=limits, verify=verify, trust_env=False)
