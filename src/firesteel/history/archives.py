@@ -50,6 +50,9 @@ class Retention:
         return newest_first[kept:]
 
 
+KEEPS_ALL = Retention()
+
+
 class ArchivedJobs:
     """Archived jobs: their entries are in memory, and details are read on request.
 
@@ -61,7 +64,7 @@ class ArchivedJobs:
         urls: Sequence[str],
         directory: Path,
         *,
-        retention: Retention = Retention(),
+        retention: Retention = KEEPS_ALL,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`directory` is the directory of the index."""
