@@ -40,8 +40,8 @@ def marked_clean_before_the_outputs(patch: pytest.MonkeyPatch) -> None:
 
     def init(self: Dispatcher, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        steps = self._cleaner._steps
-        self._cleaner._steps = (steps[0], *steps[3:], *steps[1:3])
+        late = ("outputs", "attempts")
+        self._cleaner._steps = tuple(sorted(self._cleaner._steps, key=lambda step: step.name in late))
 
     patch.setattr(Dispatcher, "__init__", init)
 
