@@ -79,14 +79,14 @@ class FleetEngines:
         if link is None or link.lost:
             return EngineHealth.GONE
         if not link.is_open:
-            return EngineHealth.WELL  # as far as anybody knows; what is not known decides nothing
+            return EngineHealth.UNKNOWN
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 return EngineHealth[
                     await self._fleet.call(record.worker, "engine_health", {"record": record.as_json()})
                 ]
         except TimeoutError:
-            return EngineHealth.WELL  # it is the worker that is silent
+            return EngineHealth.UNKNOWN
         except WorkerLostError:
             return EngineHealth.GONE
 
