@@ -39,7 +39,14 @@ class OwnWorker:
 
     def __init__(self, node: RestNode, options: dict[str, str]) -> None:
         self._node = node
-        self._command = [sys.executable, "-m", "firesteel.cli.main", "worker", "start", "--name", "alpha", "--json"]
+        self._command = [
+            str(Path(sys.executable).with_name("firesteel")),
+            "worker",
+            "start",
+            "--name",
+            "alpha",
+            "--json",
+        ]
         self._command += [f"-D{k}={v}" for k, v in options.items()]
         self.process: ProcessIdentity | None = None
 

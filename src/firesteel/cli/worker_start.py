@@ -22,7 +22,7 @@ from firesteel.cli.command_line import cluster_options, effective
 from firesteel.cli.custom_command_lines import ClusterOptions
 from firesteel.cli.options import Given, configured, json_option
 from firesteel.cli.tables import echo_json
-from firesteel.client.discovery import connect, find_nodes
+from firesteel.client.discovery import connect, find_nodes, rest_file
 from firesteel.config import Configuration, load_configuration
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir, read_json, tail
@@ -138,6 +138,8 @@ async def _join_with(worker: _Worker, token: str, credential: WorkerCredential) 
 def _command(given: Given) -> list[str]:
     # -P: no module of the directory that a command happens to be given in becomes a part of the worker (S45).
     command = [sys.executable, "-P", "-m", "firesteel.worker"]
+    if not given.configuration.client.addresses:
+        command += ["--nodes-file", str(rest_file(given.configuration))]
     return [*command, "--config", str(given.config_file.absolute())] if given.config_file is not None else command
 
 

@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m firesteel.worker", description=__doc__)
     parser.add_argument("--config", type=Path, help="configuration file")
     parser.add_argument("--log", type=Path, metavar="FILE", help="write the log here")
+    parser.add_argument("--nodes-file", type=Path, metavar="FILE", help="how nodes of this machine are reached")
     args = parser.parse_args(argv)
     log_to(args.log)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     from firesteel.worker.process import WorkerProcess  # a second that a refusal need not take
 
     try:
-        return asyncio.run(WorkerProcess(configuration, credential, configuration.client.addresses).run())
+        return asyncio.run(WorkerProcess(configuration, credential, args.nodes_file).run())
     except (FiresteelError, OSError) as error:
         logging.getLogger(__name__).critical("%s", error)
         return 1

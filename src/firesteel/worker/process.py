@@ -27,6 +27,7 @@ from firesteel.worker.executor import LocalAttemptExecutor
 from firesteel.worker.fetched_files import FetchedFiles
 from firesteel.worker.host import WorkerHost, worker_info
 from firesteel.worker.leader_http import HttpLeaderConnection
+from firesteel.worker.local_nodes import local_nodes
 from firesteel.worker.offer import local_offer
 from firesteel.worker.pool import DriverPool
 from firesteel.worker.running import say_running
@@ -38,10 +39,14 @@ logger = logging.getLogger(__name__)
 class WorkerProcess:
     """Serves until a signal ends it. Drivers and engines run on, and the next process of the worker takes them over."""
 
-    def __init__(self, configuration: Configuration, credential: WorkerCredential, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, configuration: Configuration, credential: WorkerCredential, nodes_file: Path | None = None
+    ) -> None:
+        """`nodes_file`: where nodes of this machine say how they are reached, for a worker that was started beside them."""
         self._configuration = configuration
         self._credential = credential
-        self._addresses = tuple(addresses)
+        self._addresses = tuple(configuration.client.addresses)
+        self._nodes_file = nodes_file
         self._ending = asyncio.Event()
 
     async def run(self) -> int:
@@ -103,6 +108,8 @@ class WorkerProcess:
                 await asyncio.wait([serving])
 
     async def _nodes(self) -> Sequence[str]:
+        if self._nodes_file is not None and (found := await asyncio.to_thread(local_nodes, self._nodes_file)):
+            self._addresses = tuple(found)
         return self._addresses
 
     async def _authorize(self, _method: str, _path: str) -> str | None:
