@@ -43,10 +43,12 @@ from firesteel_chaos.invariants import Bounds, check
 from firesteel_chaos.observer import Observer
 from firesteel_chaos.report import summary
 from firesteel_chaos.sightings import Drivers, Engines, Witnesses, ancestor, usage
+from firesteel_chaos.sites import Site
 from firesteel_chaos.store_view import StoreUnreadableError, StoreView, open_store_view
 from firesteel_chaos.workload import Workload
 from firesteel_chaos.workload.calls import RecordingClient
-from firesteel_chaos.workload.leftovers import look_at_savepoints
+from firesteel_chaos.workload.errands import Planned
+from firesteel_chaos.workload.leftovers import leftovers, look_at_savepoints
 from firesteel_chaos.workload.outputs import Feeder, compare, ids_in, read_diary
 from firesteel_chaos.workload.programs import (
     PROGRAM_DIGEST,
@@ -500,3 +502,14 @@ def test_a_short_run_is_judged_good(tmp_path: Path) -> None:
     assert report.leaderships >= 2
     assert report.adopted >= 1
     assert report.rows > 0
+
+
+def test_only_the_note_that_a_job_is_over_may_stay_in_its_output(tmp_path: Path) -> None:
+    """I12, and I27: the note stops an attempt that was given up and wakes up later."""
+    out = tmp_path / "out"
+    (out / "_firesteel").mkdir(parents=True)
+    (out / "_firesteel" / f"{JOB}-o.over").touch()
+    ended = Planned(JOB, "batch", "FINISHED", out, result={"status": "FINISHED"})
+    assert leftovers(Site("", tmp_path), ended) == []
+    (out / "_firesteel" / f"{JOB}-o").mkdir()
+    assert leftovers(Site("", tmp_path), ended) == ["_firesteel in its output"]

@@ -210,6 +210,9 @@ class NoResources:
 
     def lose_worker(self, worker: str, reason: str) -> None: ...
 
+    def engines_on(self, worker: str) -> int:
+        return 0
+
 
 @dataclass
 class FleetHistory:

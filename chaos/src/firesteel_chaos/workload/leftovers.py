@@ -25,7 +25,7 @@ def look_for_leftovers(
     """Waits until nothing is left; what is left all the same is written down."""
     ended = [j for j in jobs if j.result is not None]
     deadline = time.monotonic() + CLEAN_SECONDS
-    while (left := [(j.job, w) for j in ended for site in sites for w in leftovers(site, j)]) and not over():
+    while (left := sorted({(j.job, w) for j in ended for site in sites for w in leftovers(site, j)})) and not over():
         if time.monotonic() > deadline:
             for job, what in left:
                 history.record("left", job=job, what=what)
@@ -44,7 +44,10 @@ def leftovers(site: Site, planned: Planned) -> list[str]:
         found.append("its checkpoint")
     if planned.load == "batch" and planned.out is not None and planned.out.is_dir():
         found += [
-            f"{p.name} in its output" for p in planned.out.iterdir() if p.name.startswith((".", "_")) and p.is_dir()
+            f"{p.name} in its output"
+            for p in planned.out.iterdir()
+            # A note that the job is over stays on purpose: it stops an attempt that was given up and wakes up later (I27).
+            if p.name.startswith((".", "_")) and p.is_dir() and any(f.suffix != ".over" for f in p.iterdir())
         ]
     return found
 
