@@ -24,6 +24,7 @@ from firesteel.cli.options import Given, configured, json_option
 from firesteel.cli.tables import echo_json
 from firesteel.client.discovery import connect, find_nodes, rest_file
 from firesteel.config import Configuration, load_configuration
+from firesteel.config.loader import WORKER_TOKEN_VARIABLE
 from firesteel.errors import FiresteelError
 from firesteel.fs.files import private_dir, read_json, tail
 from firesteel.fs.locks import exclusively
@@ -39,7 +40,6 @@ from firesteel.worker.running import running_worker
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05
 LOG = "worker.log"
-TOKEN_VARIABLE = "FIRESTEEL_WORKER_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Worker:
 @click.option("--name", help="What the worker is called; by default worker.name, or the name of this host.")
 @click.option(
     "--token",
-    help=f"A join token of `firesteel worker token`, needed once. Better in {TOKEN_VARIABLE}, where other users do not see it.",
+    help=f"A join token of `firesteel worker token`, needed once. Better in {WORKER_TOKEN_VARIABLE}, where other users do not see it.",
 )
 @click.option("--foreground", is_flag=True, help="Run in this process, log to standard error, until a signal ends it.")
 @json_option
@@ -82,7 +82,7 @@ def start(
     with exclusively(worker.home / "start.lock"):
         if (process := running_worker(worker.home)) is not None:
             return _say(worker, process, as_json, started=False)
-        _join(given, worker, token or os.environ.get(TOKEN_VARIABLE) or None)
+        _join(given, worker, token or os.environ.get(WORKER_TOKEN_VARIABLE) or None)
         if foreground:
             _become(given, worker)
         process = _start(given, worker)
@@ -121,7 +121,7 @@ def _join(given: Given, worker: _Worker, token: str | None) -> None:
         if given.configuration.client.addresses:
             raise FiresteelError(
                 f"worker {worker.name} has not joined the cluster yet: make a token with `firesteel worker token` where you "
-                f"may, and start the worker with --token or {TOKEN_VARIABLE}"
+                f"may, and start the worker with --token or {WORKER_TOKEN_VARIABLE}"
             )
         with connect(given.configuration) as client:
             token = client.worker_token(worker.name).token

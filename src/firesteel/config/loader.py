@@ -48,8 +48,12 @@ from firesteel.errors import InvalidConfigError, Problem
 
 CONF_DIR_VARIABLE = "FIRESTEEL_CONF_DIR"
 
-RESERVED_VARIABLES = frozenset({CONF_DIR_VARIABLE, "FIRESTEEL_ENGINE_ID", "FIRESTEEL_APPLICATION_ID"})
-"""Variables with our prefix that are not options. The second marks the processes of an engine, the third those of a program."""
+WORKER_TOKEN_VARIABLE = "FIRESTEEL_WORKER_TOKEN"  # noqa: S105 - the name of a variable
+RESERVED_VARIABLES = frozenset(
+    {CONF_DIR_VARIABLE, "FIRESTEEL_ENGINE_ID", "FIRESTEEL_APPLICATION_ID", WORKER_TOKEN_VARIABLE}
+)
+"""Variables with our prefix that are not options. The second marks the processes of an engine, the third those of a program; the
+last is what a worker joins with."""
 
 DEFAULT = "default"
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Protocol
 
 import httpx
@@ -22,6 +19,7 @@ from firesteel.rest.security.principals import Principal
 from firesteel.rpc.messages import WorkerInfo
 from firesteel.worker.host import WorkerHost
 from firesteel.worker.leader_http import HttpLeaderConnection
+from firesteel.worker.one_process import acting_for
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +86,7 @@ class EmbeddedWorker:
 
     async def _serve(self) -> None:
         assert self._client is not None
-        with _lock(self._host.home / f"{self._info.worker}.lock") as mine:
+        with acting_for(self._host.home, self._info.worker) as mine:
             if not mine:
                 await asyncio.sleep(LOOK_SECONDS)
                 return
@@ -124,18 +122,3 @@ def _leads(node: LeaderView) -> bool:
     with contextlib.suppress(NotLeadingError, FiresteelError):
         return bool(node.epoch)
     return False
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[bool]:
-    """Whether this process may act for the worker of the directory; the kernel lets go of it however the process ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ from firesteel.blob.keys import BlobKey
 from firesteel.blob.store import BlobStore
 from firesteel.config import Configuration
 from firesteel.config.values import memory_bytes
+from firesteel.errors import EnvironmentNotReadyError
 from firesteel.fs.files import private_dir
 from firesteel.jobmaster.plan import shared_engine_spec
 from firesteel.layout import ClusterLayout
@@ -29,6 +30,7 @@ from firesteel.worker.host import WorkerHost, worker_info
 from firesteel.worker.leader_http import HttpLeaderConnection
 from firesteel.worker.local_nodes import local_nodes
 from firesteel.worker.offer import local_offer
+from firesteel.worker.one_process import acting_for
 from firesteel.worker.pool import DriverPool
 from firesteel.worker.running import say_running
 from firesteel.worker.sandboxing import close_files_of_the_node, sandbox_policy, say_what_holds
@@ -73,6 +75,10 @@ class WorkerProcess:
         home = private_dir(ClusterLayout.of(configuration).home)
         layout = ClusterLayout(home)
         async with contextlib.AsyncExitStack() as opened:
+            if not opened.enter_context(acting_for(home, credential.worker)):
+                raise EnvironmentNotReadyError(
+                    f"another process already acts for worker {credential.name}; end it first"
+                )
             sandbox_policy(configuration)
             close_files_of_the_node(configuration)
             say_what_holds(configuration)
