@@ -62,7 +62,10 @@ class _Worker:
 @click.option("--name", help="What the worker is called; by default worker.name, or the name of this host.")
 @click.option(
     "--token",
-    help=f"A join token of `firesteel worker token`, needed once. Better in {WORKER_TOKEN_VARIABLE}, where other users do not see it.",
+    help=(
+        f"A join token of `firesteel worker token`, needed once. It is better kept in {WORKER_TOKEN_VARIABLE}, where other "
+        "users do not see it."
+    ),
 )
 @click.option("--foreground", is_flag=True, help="Run in this process, log to standard error, until a signal ends it.")
 @json_option

@@ -52,8 +52,8 @@ WORKER_TOKEN_VARIABLE = "FIRESTEEL_WORKER_TOKEN"  # noqa: S105 - the name of a v
 RESERVED_VARIABLES = frozenset(
     {CONF_DIR_VARIABLE, "FIRESTEEL_ENGINE_ID", "FIRESTEEL_APPLICATION_ID", WORKER_TOKEN_VARIABLE}
 )
-"""Variables with our prefix that are not options. The second marks the processes of an engine, the third those of a program; the
-last is what a worker joins with."""
+"""Variables with our prefix that are not options. The second marks the processes of an engine, the third those of a program,
+and a worker joins with the last."""
 
 DEFAULT = "default"
 
