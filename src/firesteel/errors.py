@@ -48,6 +48,7 @@
     │   ├── DashboardNotServedError  the node has no files of a dashboard
     │   └── UnansweredError        no answer came, or not a complete one
     ├── ClusterDeploymentError     a cluster could not be deployed; nothing of it is left (deployment)
+    │   ├── ApplicationEndedError  the application of this id has ended already (deployment)
     │   └── UnsupportedTargetError  the target cannot do what was asked (deployment)
     ├── JobFailedError             the job that the caller waited for has failed (client)
     ├── JobCanceledError           it was cancelled (client)

@@ -86,7 +86,8 @@ def test_a_token_of_the_issuer_is_its_holder_and_nobody_more(guarded: AttackedNo
     """S29, S34: with good keys, and the role that the issuer gave."""
     for role, owner in (("viewer", "carol"), ("operator", "carol"), ("admin", "carol")):
         with guarded.caller(sign(sub=owner, firesteel_role=role)) as caller:
-            assert caller.get("/whoami").json() == {"name": owner, "role": role, "owner": owner}
+            told = {"name": owner, "role": role, "owner": owner, "serves": "cluster"}
+            assert caller.get("/whoami").json() == told
     for claims in (
         {"firesteel_role": None},
         {"firesteel_role": "superuser"},

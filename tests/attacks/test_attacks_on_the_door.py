@@ -50,7 +50,8 @@ def test_all_routes_are_known_here(people: People) -> None:
     known = {(r.method, r.path) for r in routes()}
     assert len(shown) > 100
     assert shown <= known
-    assert {path for _, path in known - shown} == {"/openapi.json", "/docs", "/healthz"}
+    of_workers = {f"/workers/{{worker}}/{what}" for what in ("registration", "commands", "reports")}
+    assert {path for _, path in known - shown} == {"/openapi.json", "/docs", "/healthz", *of_workers}
 
 
 def test_no_route_answers_without_a_credential_or_with_a_forged_one(node: AttackedNode, people: People) -> None:

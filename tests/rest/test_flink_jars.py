@@ -21,7 +21,9 @@ from firesteel.flink_rest.run_requests import ProgramQuery, ProgramRequestBody, 
 from firesteel.jobgraph.model import Script
 from firesteel.rest.errors import HttpError
 from firesteel.rest.security.principals import Principal
+from firesteel.savepoint.manifest import Manifest
 from firesteel.stores.uploads import is_upload_id
+from firesteel.types import JobID
 
 PIPELINE = """
 name: daily
@@ -434,15 +436,17 @@ class TestRun:
             assert key in refused.json()["errors"][0]
         assert len(desk.gateway.submitted) == 1
 
-    def test_a_savepoint_to_go_on_from(self, desk: Desk) -> None:
+    def test_a_savepoint_to_go_on_from(self, desk: Desk, tmp_path: Path) -> None:
         jar = uploaded(desk, "p.yaml", STREAM.encode())
-        body = {"savepointPath": "/savepoints/one", "allowNonRestoredState": True, "claimMode": "CLAIM"}
+        manifest = Manifest(JobID("a" * 32), "etl", "f" * 32, 1.0, {}, "data-00000000", {})
+        (tmp_path / "_savepoint.json").write_bytes(manifest.to_bytes())
+        body = {"savepointPath": str(tmp_path), "allowNonRestoredState": True, "claimMode": "CLAIM"}
         assert desk.client(ALICE).post(f"/jars/{jar}/run", json=body).status_code == 400  # no job of hers made it (S36)
         answer = desk.client(ADMIN).post(f"/jars/{jar}/run", json=body)
         assert answer.status_code == 200, answer.text
         restore = desk.gateway.submitted[-1].graph.settings.restore
         assert restore is not None
-        assert (restore.path, restore.allow_non_restored_state) == ("/savepoints/one", True)
+        assert (restore.path, restore.allow_non_restored_state) == (str(tmp_path), True)
 
     def test_a_job_id_makes_a_repeated_run_the_same_run(self, desk: Desk) -> None:
         jar = uploaded(desk, "etl.py")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.config import Configuration
-from firesteel.errors import EnvironmentNotReadyError, FiresteelError, SavepointError
+from firesteel.errors import EnvironmentNotReadyError, FiresteelError, NoSavepointError, SavepointError
 from firesteel.fs.files import private_dir, tail
 from firesteel.sandbox.rules import Sandbox
 from firesteel.worker.pool import DriverProcess
@@ -162,5 +162,5 @@ def result_of(answer: Mapping[str, Any]) -> Any:
     """The result of an errand. Raises what it raised."""
     if "error" not in answer:
         return answer["result"]
-    kinds = (k for k in (SavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])
+    kinds = (k for k in (SavepointError, NoSavepointError, EnvironmentNotReadyError) if k.__name__ == answer["error"])
     raise next(kinds, FiresteelError)(answer["message"])
