@@ -278,7 +278,8 @@ def test_without_authentication_there_is_no_role(tmp_path: Path) -> None:
     """S34: whoever comes is a viewer of nothing; S14: and a page of elsewhere is refused all the same."""
     overrides = {"security.rest.authentication": "none", "engine.master": "sc://localhost:9", **UNLIMITED}
     with AttackedNode(tmp_path / "state", overrides) as node, node.caller(None) as anybody:
-        assert anybody.get("/whoami").json() == {"name": "anonymous", "role": "viewer", "owner": "anonymous"}
+        told = {"name": "anonymous", "role": "viewer", "owner": "anonymous", "serves": "cluster"}
+        assert anybody.get("/whoami").json() == told
         body = b'{"graph": {"name": "x", "vertices": []}}'
         for route in routes():
             if route.changes:

@@ -42,7 +42,8 @@ def test_first_example_submits_and_waits(fake: FakeCluster, node: Node, tmp_path
 
 
 def test_second_example_lists_jobs(fake: FakeCluster, node: Node, tmp_path: Path) -> None:
-    row = {"jid": "0" * 32, "name": "orders", "start-time": 1, "duration": 1, "state": "RUNNING"}
+    row: dict[str, object] = {"id": "0" * 32, "name": "orders", "mode": "batch", "kind": "batch", "status": "RUNNING"}
+    row |= {"submitted": 1, "changed": 1, "ended": None, "duration": 1}
     fake.answers["/jobs/list"] = {"jobs": [row]}
     assert run(EXAMPLES[1], node, tmp_path).split() == ["0" * 32, "orders", "RUNNING"]
 
