@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -88,12 +89,16 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def _append(directory: Path, parts: list[Mapping[str, Any]]) -> None:
+    """Nothing but what was asked for is written, whatever a worker answers (S47)."""
     for part in parts:
-        if part["file"] not in MIRRORED:
-            continue  # nothing else is written here, whatever a worker says (S47)
-        path = directory / part["file"]
+        name, offset = part["file"], part["offset"]
+        if name not in MIRRORED:
+            continue
+        path = directory / name
         private_dir(path.parent)
         with path.open("r+b" if path.exists() else "w+b") as file:
-            file.truncate(part["offset"])
-            file.seek(part["offset"])
+            if not 0 <= offset <= min(file.seek(0, os.SEEK_END), LARGEST):
+                continue
+            file.truncate(offset)
+            file.seek(offset)
             file.write(base64.b64decode(part["data"]))
