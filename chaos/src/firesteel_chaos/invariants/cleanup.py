@@ -65,6 +65,8 @@ def i14(story: ClusterStory, _: Bounds) -> Iterator[Violation]:
     for job in story.jobs.values():
         restore = job.plan.get("restore")
         failed = [c for c in job.results() if c.value.get("status") == "FAILED"]
+        # A savepoint that is not whole is noticed when the job is submitted.
+        failed += [c for c in job.calls if c.what == "submit" and c.outcome == "refused" and "savepoint" in c.error]
         if restore and failed:
             yield Violation("I14", job.job, f"could not go on from the savepoint {restore}", failed[0].answered)
 
