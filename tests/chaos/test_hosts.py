@@ -249,9 +249,10 @@ def test_a_network_whose_maker_was_killed_leaves_no_process_and_is_removed_by_th
     network.close()
     try:
         program = (
-            "import sys, pathlib; from firesteel_chaos.hosts import HostNetwork\n"
+            "import sys, pathlib, time; from firesteel_chaos.hosts import HostNetwork\n"
             f"network = HostNetwork(pathlib.Path({str(tmp_path)!r}), ['left']).__enter__()\n"
             "network['left'].start(['sleep', '1000'])\n"
+            "while not network['left'].processes(): time.sleep(0.01)\n"
             "print(network['left'].processes(), flush=True); sys.stdin.read()"
         )
         maker = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True)
