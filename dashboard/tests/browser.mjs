@@ -153,7 +153,7 @@ await step("the graph shows vertices with rows, and what is behind one", async (
 for (const [tab, shows] of [
   ["batches", "Duration of batches"],
   ["checkpoints", "Completed"],
-  ["exceptions", "Nothing went wrong"],
+  ["exceptions", "No failures"],
   ["attempts", "it runs"],
   ["story", "slot on engine"],
   ["configuration", "spark.sql.shuffle.partitions"],

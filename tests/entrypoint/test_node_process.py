@@ -253,7 +253,7 @@ def test_fatal_error(tmp_path: Path, start: Start) -> None:
             ("engine.slots=many", "engine.slots"),
             ("high-availability.sql.url=mysql://me:hunter2@db/x", "high-availability.sql.url"),
             ("jobmanager.failure-enrichers=nope", "no failure enricher 'nope' is installed"),
-            ("jobmanager.parallelism-overrides=orders", "is not of the form job-name:N"),
+            ("jobmanager.parallelism-overrides=orders", "is not of the form name:N"),
         ],
         quick=3,
     ),
