@@ -1,7 +1,7 @@
 """This checkout against another one, by turns: `python -m benchmarks.against CHECKOUT --only rest --only control`.
 
-The other checkout has been set up (`make setup`) at the commit to compare with. Each turn runs `benchmarks/run.py` of both, and each
-turn begins with the other one; a number that both report is compared by its median over the turns.
+The other checkout has been set up (`make setup`) at the commit to compare with. Each turn runs `benchmarks/run.py` of both, and
+each turn begins with the other one; a number that both report is compared by its median over the turns.
 """
 
 from __future__ import annotations
